@@ -14,7 +14,7 @@ from workbench.cli.app import main
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.session_inputs import reload_inputs
-from workbench.indicators.measurement.timed_programs import build_program_stacks
+from workbench.indicators.measurement.timed_programs import Program, build_program_stacks
 from workbench.indicators.shipped.indicator_classes import SCRIPTS
 from workbench.indicators.store.archive import read_session
 from workbench.runs import run_folder
@@ -71,6 +71,65 @@ def test_memory_is_that_of_the_command_and_not_of_the_python_that_starts_it(tmp_
     assert documents[0] < 5 < documents[1]
 
 
+def run_program(folder: Path, command: str, **settings: str) -> tuple[int, str, str]:
+    variables = {"PATH": "/usr/bin:/bin", **{f"PROGRAM_{name}": value for name, value in settings.items()}}
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "program.py"], env={**variables, "PROGRAM_COMMAND": command}, cwd=folder,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_program_tells_what_it_left_running_what_it_printed_and_what_its_shell_could_not_run(tmp_path: Path) -> None:
+    orders, faults = [], []
+    for command in (
+        "printf 'a\\nb\\n'",
+        "printf 'b\\na\\n'; sleep 20 &",
+        "printf 'a\\nb\\n'; no-such-program | cat",
+        "(setsid sleep 20 > /dev/null &); printf 'c\\n'",
+    ):
+        code, said, errors = run_program(tmp_path, command)
+        assert code == 0, errors
+        document = json.loads(said)
+        faults.append(Program.list_faults(document))
+        orders.append((document["@checks"]["output_sha256"], document["@checks"]["lines_sha256"]))
+    assert orders[0] == orders[2]
+    assert orders[0][0] != orders[1][0]
+    assert orders[0][1] == orders[1][1] != orders[3][1]
+    left = ("left 1 process(es) running when it ended",)
+    assert (faults[0], faults[1], faults[3]) == ((), left, left)
+    assert faults[2] == ("the shell says /bin/sh: 1: no-such-program: not found",)
+
+
+def test_settings_of_a_program_are_used_and_its_failures_have_its_own_last_line(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("one\ntwo\n")
+    code, said, _ = run_program(tmp_path, "wc -l", INPUT=str(words), PREPARE="echo three >> words.txt", SHELL="none")
+    assert code == 0
+    assert json.loads(said)["@result"]["output_bytes"] == len("3\n")
+    assert json.loads(run_program(tmp_path, "exit 1", EXIT_CODES="0,1")[1])["@checks"]["ended_with"] == 1
+    assert run_program(tmp_path, "echo why >&2; exit 3")[::2] == (3, "why\n")
+    assert (
+        "--prepare ended with exit code 4: because" in run_program(tmp_path, "a", PREPARE="echo because >&2; exit 4")[2]
+    )
+    assert "--cleanup ended with exit code 1" in run_program(tmp_path, "true", CLEANUP="false")[2]
+
+
+def test_memory_of_all_processes_together_stands_beside_that_of_the_largest(tmp_path: Path) -> None:
+    holder = "import sys; held = bytearray(40 << 20); print(1, flush=True); sys.stdin.read()"
+    # Both hold their memory before the time begins in which it is sampled.
+    (tmp_path / "two.py").write_text(
+        "import subprocess, sys, time\n"
+        f"words, pipe = [sys.executable, '-S', '-c', {holder!r}], subprocess.PIPE\n"
+        "two = [subprocess.Popen(words, stdin=pipe, stdout=pipe) for _ in range(2)]\n"
+        "[one.stdout.readline() for one in two]\n"
+        "time.sleep(1)\n"
+        "[one.communicate() for one in two]\n"
+    )
+    document = json.loads(run_program(tmp_path, f"{sys.executable} -S two.py")[1])["@result"]
+    assert document["tree_mib"] > 80 > document["peak_mib"] > 40
+
+
 @pytest.mark.live
 def test_one_command_runs_on_each_environment_and_a_failing_one_has_no_value(
     command: Callable[..., Said], tmp_path: Path
@@ -95,6 +154,13 @@ def test_one_command_runs_on_each_environment_and_a_failing_one_has_no_value(
         (["--command", "true", "--", "false"], "not a command"),
         (["--command", "a=true", "--command", "a=false"], "two commands of one name"),
         (["--python", "here=/usr", "--command", "a=true", "--", "true"], "compared by one command"),
+        (["--scan", "n=1,2", "--", "true"], "no command has this name"),
+        (["--scan", "n=1,1", "--", "seq {n}"], "no values to scan"),
+        (["--shell", "no-such", "--command", "a=true", "--", "true"], "no such shell"),
+        (["--shell", "none", "--command", "a=true", "--", "a | b"], "this needs a shell"),
+        (["--input", "no-such", "--command", "a=true", "--", "true"], "no such file"),
+        (["--exit-codes", "0,300", "--command", "a=true", "--", "true"], "numbers from 0 to 255"),
+        (["--margin", "1.5", "--command", "a=true", "--", "true"], "--margin"),
     ],
 )
 def test_wrong_use_is_refused(command: Callable[..., Said], given: list[str], told: str, tmp_path: Path) -> None:
@@ -110,3 +176,14 @@ def test_a_command_may_hold_an_equals_sign_and_becomes_part_of_its_arms_key() ->
         "A=1 sh -c true",
         "A=2 sh -c true",
     ]
+
+
+def test_a_scan_makes_an_arm_of_each_value_and_leaves_other_braces() -> None:
+    stacks = build_program_stacks(session_config(commands=("make=make -j {jobs} {x}",), scan=("jobs=1,2",)))
+    assert [(entry.name, entry.variables["PROGRAM_COMMAND"]) for entry in stacks.variations] == [
+        ("jobs=1", "make -j 1 {x}"),
+        ("jobs=2", "make -j 2 {x}"),
+    ]
+    both = session_config(commands=("old=a {n}", "new=b {n}", "fixed=c"), scan=("n=1,2",))
+    names = [entry.name for entry in build_program_stacks(both).variations]
+    assert names == ["old, n=1", "old, n=2", "new, n=1", "new, n=2", "fixed"]

@@ -139,9 +139,12 @@ def test_a_control_without_values_vouches_for_nothing(control: list[float | None
 def test_a_quiet_session_is_valid_and_failures_and_cases_that_nobody_is_compared_by_stand_beside_it() -> None:
     judged = compare_session(beside([None, *STEADY[1:]]))
     assert judged.valid
-    assert judged.judgement["reasons"][0].to_list() == ["other, Sort: 1 run(s) without values: timeout"]
+    assert judged.judgement["reasons"][0].to_list() == ["other, Sort: 1 of 10 run(s) without values: timeout"]
     values = {(arm, "Sort"): STEADY for arm in ("base", "other", CONTROL)} | {("base", "Lost"): [None, None]}
-    assert compare_session(of_values(session(cases=("Sort", "Lost")), values)).valid
+    lost = compare_session(of_values(session(cases=("Sort", "Lost")), values))
+    assert (lost.valid, lost.sound) == (False, True)
+    first = "other: not compared: the baseline: 2 of 2 run(s) without values: timeout"
+    assert lost.judgement["reasons"][0][0] == first
 
 
 def test_one_stack_alone_is_measured_and_nothing_is_claimed() -> None:
@@ -185,7 +188,9 @@ def test_checks_that_fail_or_differ_from_the_baseline_stand_at_the_stack() -> No
             found.append((inspection_id(plan.session_id, arm, "Sort"), number, made))
     table = estimate_effects(build_observations(plan, found))
     told = {arm: (row(table, arm)["passed"], row(table, arm)["reason"]) for arm in ("other", "third")}
-    assert told == {"other": (False, "digest differs from the baseline's"), "third": (False, "error is 3 ulp")}
+    differs = "digest differs from the baseline's (b, baseline a)"
+    assert told == {"other": (False, differs), "third": (False, "error is 3 ulp")}
+    assert [row(table, arm)["spoiled_by"] for arm in ("other", "third")] == [differs, None]
     assert row(table, CONTROL)["passed"]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.indicators.analysis import judgement
+from workbench.indicators.analysis.answers import compare_answers
 from workbench.indicators.analysis.judgement import MIN_ROUNDS as MIN_ROUNDS
 from workbench.indicators.analysis.judgement import build_judgement, detect_drift
 from workbench.indicators.analysis.observations import (
@@ -41,6 +42,8 @@ _BY_VARIABLE = {
 }
 Series = Mapping[tuple[str, str], Mapping[int, float]]
 Floats = NDArray[np.float64]
+MAX_FAILED_SHARE = 0.1
+"""Share of failed runs above which the others are no picture of the work."""
 MIN_SHARE = 0.8
 """Share of the baseline's rounds in which an arm must have a value to be part of the model."""
 
@@ -104,13 +107,14 @@ class _EffectRow:
     logs: tuple[float, ...]
     failed: int
     problems: tuple[str, ...]
+    spoils: tuple[str, ...]
 
 
 def compare_session(observations: Observations) -> Comparison:
     """Compute effects, drift and the judgement of a session, by its clock."""
     observations = select_clock(observations, observations.session.clock)
     table, changes = estimate_effects(observations), detect_drift(observations)
-    judgement = build_judgement(observations, table, changes)
+    judgement = build_judgement(observations, table, changes, compare_answers(observations).notes)
     dimensions = estimate_dimension_effects(observations)
     return Comparison(observations, table, changes, judgement, dimensions if dimensions.height else None)
 
@@ -131,7 +135,9 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
       planned stacks and metrics, by both clocks.
     - SAME: it lies within the margin, and so does the control's: otherwise the session cannot resolve the margin.
       Never by CPU time of whole runs, in which a difference of the measured part is diluted.
-    - UNDECIDED: everything else, with the reason, and the number of rounds that would likely decide.
+    - UNDECIDED: everything else, with the reason, and the number of rounds that would likely decide. Also whatever the
+      figures are, where they do not compare the same work (`spoiled_by`): processes that were left running, outputs or
+      answers that differ from the baseline's, and more than one failed run in ten.
 
     Intervals of a `sequence` session hold at every number of rounds, so that it may stop when it is decided and go on
     later. Those of older sessions hold at the looks they had planned, which share `alpha`.
@@ -170,12 +176,13 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
 def is_decided(effect_table: pl.DataFrame) -> bool:
     """Whether every effect but the control's is decided, so that more rounds would not help.
 
-    `effect_table` is EFFECTS (`control`, `verdict`, `ratio`); effects without a ratio cannot be decided and do not
-    count.
+    `effect_table` is EFFECTS (`control`, `verdict`, `ratio`, `spoiled_by`); effects without a ratio, and spoiled ones,
+    cannot be decided and do not count.
     """
     import polars as pl
 
-    open_ = effect_table.filter(~pl.col("control") & (pl.col("verdict") == UNDECIDED) & pl.col("ratio").is_not_null())
+    is_open = (pl.col("verdict") == UNDECIDED) & pl.col("ratio").is_not_null() & pl.col("spoiled_by").is_null()
+    open_ = effect_table.filter(~pl.col("control") & is_open)
     return open_.height == 0
 
 
@@ -221,9 +228,14 @@ def _build_verdict_cells(
         other_verdict = UNDECIDED
     if other_verdict in DIFFERENT and control is not None and judgement.is_told_apart(control.other, margin):
         other_verdict = UNDECIDED
+    spoiled = "; ".join(row.spoils)
+    if spoiled:
+        verdict, other_verdict = UNDECIDED, None if other is None else UNDECIDED
     needed = None
     clock, second = ("cpu", "wall") if by_cpu else ("wall", "cpu")
-    if verdict == UNDECIDED:
+    if spoiled:
+        reason = spoiled
+    elif verdict == UNDECIDED:
         limit = row.interval if reason is None or control is None else control.interval
         needed = judgement.count_rounds(limit, margin, 1 if reason else family, row.interval)
         reason = judgement.explain(row.interval, margin, obstacle=reason, load=load, rounds=needed)
@@ -238,6 +250,7 @@ def _build_verdict_cells(
         "clock": clock,
         "decided_by": decided_by,
         "other_verdict": other_verdict,
+        "spoiled_by": spoiled or None,
     }
 
 
@@ -269,6 +282,7 @@ def format_ratio(interval: Interval) -> str:
 def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iterator[_EffectRow]:
     """Every metric of every arm but the baseline, of the first `rounds` rounds (null: all)."""
     session, problems = observations.session, _list_check_problems(observations)
+    spoils = _list_spoils(observations, rounds)
     series, others = _build_series(observations, "value", rounds), _build_series(observations, "other_value", rounds)
     parts = dict(observations.values.select("metric", "cpu_part").unique(keep="any").iter_rows())
     tried = Counter(
@@ -293,6 +307,7 @@ def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iter
                     tuple(logs),
                     tried[arm.name, case.label] - len(arm_values),
                     problems.get((arm.name, case.label), ()),
+                    () if arm.is_control else _combine_spoils(spoils, case.label, arm.name, session.baseline),
                 )
 
 
@@ -331,21 +346,40 @@ def _estimate_other(others: Series, metric: PlannedMetric, session: Session, arm
 
 
 def _list_check_problems(observations: Observations) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Failed checks by arm and case, as text: the script's own, and comparisons with the baseline's value."""
+    """Problems by arm and case, as text: failed checks of the script, faults, and other answers than the baseline's."""
     problems: dict[tuple[str, str], list[str]] = {}
-    for arm, case, sentences in observations.runs.select("arm", "case", "failed_checks").iter_rows():
-        problems.setdefault((arm, case), []).extend(sentences or [])
-    expected: dict[tuple[str, str], set[str | None]] = {}
-    compared_checks = observations.checks.filter(observations.checks["compared"]).select(
-        "arm", "case", "field", "value"
-    )
-    for arm, case, field, value in compared_checks.iter_rows():
-        if arm == observations.session.baseline:
-            expected.setdefault((case, field), set()).add(value)
-    for arm, case, field, value in compared_checks.iter_rows():
-        if value not in expected.get((case, field), {value}):
-            problems.setdefault((arm, case), []).append(f"{field} differs from the baseline's")
+    for arm, case, checks, faults in observations.runs.select("arm", "case", "failed_checks", "faults").iter_rows():
+        problems.setdefault((arm, case), []).extend([*(checks or []), *(faults or [])])
+    for key, sentences in compare_answers(observations).differences.items():
+        problems.setdefault(key, []).extend(sentences)
     return {key: tuple(dict.fromkeys(sentences)) for key, sentences in problems.items()}
+
+
+def _list_spoils(observations: Observations, rounds: int | None) -> dict[tuple[str, str], list[str]]:
+    """Why figures are not those of the same work, by arm and case; the control's stand with the baseline's."""
+    import polars as pl
+
+    session, runs = observations.session, observations.runs
+    if rounds is not None:
+        runs = runs.filter(pl.col("round") < rounds)
+    spoils: dict[tuple[str, str], list[str]] = {}
+    for (arm, case), of_arm in runs.group_by("arm", "case", maintain_order=True):
+        group = session.baseline if session.get_arm(str(arm)).is_control else str(arm)
+        sentences = spoils.setdefault((group, str(case)), [])
+        failed = of_arm.filter(pl.col("status") != "ok")
+        if failed.height > MAX_FAILED_SHARE * of_arm.height:
+            sentences.append(judgement.describe_failures(failed, of_arm.height))
+        faults = Counter(fault for listed in of_arm["faults"].to_list() for fault in set(listed or []))
+        sentences += [f"{fault} (in {count} of {of_arm.height} runs)" for fault, count in faults.most_common(2)]
+    for key, sentences in compare_answers(observations).differences.items():
+        spoils.setdefault(key, []).extend(sentences)
+    return spoils
+
+
+def _combine_spoils(spoils: Mapping[tuple[str, str], list[str]], case: str, arm: str, baseline: str) -> tuple[str, ...]:
+    """The spoils of an arm's comparison: its own and the baseline's."""
+    of_baseline = [f"the baseline: {sentence}" for sentence in spoils.get((baseline, case), [])]
+    return tuple(dict.fromkeys([*spoils.get((arm, case), []), *of_baseline]))
 
 
 def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +27,22 @@ MIN_DRIFT_ROUNDS = 6
 Floats = npt.NDArray[np.float64]
 
 
-def build_judgement(observations: Observations, effect_table: pl.DataFrame, drift_table: pl.DataFrame) -> pl.DataFrame:
+def build_judgement(
+    observations: Observations,
+    effect_table: pl.DataFrame,
+    drift_table: pl.DataFrame,
+    notes: Sequence[str] = (),
+) -> pl.DataFrame:
     """Judge whether conclusions may be drawn from this session.
 
-    It is invalid when not a single comparison is decided, by either clock: then nothing is known. It is not even
-    `sound` without a control, with a control that differs from the baseline or has fewer than five rounds beside it,
-    when measured in blocks or on several machines, and with several thread counts or versions of an indicator.
+    It is valid when every arm has its answer: values of the same work as the baseline's, and a decided time (or another
+    metric where it has none), by either clock. It is not even `sound` without a control, with a control that differs
+    from the baseline or has fewer than five rounds beside it, when measured in blocks or on several machines, and with
+    several thread counts or versions of an indicator.
     Warnings of a valid session are listed as reasons, too.
 
-    `effect_table` and `drift_table` are EFFECTS and DRIFT of the session. Returns: JUDGEMENTS, one row.
+    `effect_table` and `drift_table` are EFFECTS and DRIFT of the session; `notes` are on answers. Returns: JUDGEMENTS,
+    one row.
     """
     import polars as pl
 
@@ -44,21 +51,24 @@ def build_judgement(observations: Observations, effect_table: pl.DataFrame, drif
     sound = not reasons
     others = effect_table.filter(~pl.col("control"))
     decided = others.filter(pl.col("verdict").is_in(DECIDED)).height
-    if sound and others.height and not others["decided_by"].count():
-        reasons.append(_explain_undecided(others))
+    reasons = _list_spoiled_reasons(others) + reasons
+    if sound:
+        reasons += _list_open_reasons(others)
     verdict = "invalid" if reasons else "valid"
     changed = drift_table.filter(pl.col("changed"))
     for row in changed.iter_rows(named=True):
         change = f"{row['factor']:.2f} times the value from round {row['change_at']} on"
         reasons.append(f"the machine changed: {row['metric']} of the baseline has {change}")
     failed = runs.filter(pl.col("status") != "ok")
-    for (arm, case, status), count in sorted(Counter(failed.select("arm", "case", "status").iter_rows()).items()):
-        reasons.append(f"{arm}, {case}: {count} run(s) without values: {status}")
+    for (arm, case), of_arm in failed.sort("arm", "case").group_by("arm", "case", maintain_order=True):
+        total = runs.filter((pl.col("arm") == arm) & (pl.col("case") == case)).height
+        sentence = describe_failures(of_arm, total)
+        reasons += [] if any(sentence in reason for reason in reasons) else [f"{arm}, {case}: {sentence}"]
     if open_ := runs.filter(pl.col("network") != "isolated").height:
         reasons.append(f"network not isolated in {open_} of {runs.height} run(s)")
     n_rounds = int(runs["round"].n_unique())
     counts = {"compared": others.height, "decided": decided, "sound": sound}
-    reasons += _list_unequal_reasons(others)
+    reasons += [*_list_unequal_reasons(others), *notes]
     row = {
         **counts,
         "rounds": n_rounds,
@@ -67,6 +77,43 @@ def build_judgement(observations: Observations, effect_table: pl.DataFrame, drif
         "hosts_changed": changed.height > 0,
     }
     return JUDGEMENTS.frame([{"session_id": session.session_id, "verdict": verdict, "reasons": reasons, **row}])
+
+
+def describe_failures(failed: pl.DataFrame, total: int) -> str:
+    """How many runs of an arm failed, and how most of them did; `failed` is RUNS."""
+    (status, reason), count = Counter(failed.select("status", "reason").iter_rows()).most_common(1)[0]
+    why = reason if reason and str(reason).startswith(status) else f"{status}: {reason}" if reason else status
+    more = f", {count} of them by" if count < failed.height else ":"
+    return f"{failed.height} of {total} run(s) without values{more} {why}"
+
+
+def _list_spoiled_reasons(others: pl.DataFrame) -> list[str]:
+    """Comparisons that are not of the same work, a sentence for each arm; `others` are rows without the control."""
+    sentences = (
+        others.filter(others["spoiled_by"].is_not_null()).select("arm", "spoiled_by").unique(maintain_order=True)
+    )
+    return [f"{arm}: not compared: {spoiled}" for arm, spoiled in sentences.iter_rows()]
+
+
+def _list_open_reasons(others: pl.DataFrame) -> list[str]:
+    """Arms without an answer: no time of theirs is decided, by either clock; `others` are rows without the control."""
+    import polars as pl
+
+    whole = others.filter(pl.col("spoiled_by").is_null())
+    open_ = []
+    for (arm,), rows in whole.group_by("arm", maintain_order=True):
+        timed = rows.filter(pl.col("cpu_part").is_not_null())
+        rows = timed if timed.height else rows
+        if not rows["decided_by"].count():
+            open_.append((str(arm), rows))
+    if not open_:
+        return []
+    if not whole["decided_by"].count() and whole.height == others.height:
+        return [_explain_undecided(others)]
+    return [
+        f"not known yet for {arm}: {rows['metric'][0]} is undecided: {rows['undecided_because'][0]}"
+        for arm, rows in open_
+    ]
 
 
 def _explain_undecided(others: pl.DataFrame) -> str:

@@ -129,6 +129,7 @@ def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
         "reason": measured.reason,
         "passed": not measured.failed_checks if ok else None,
         "failed_checks": list(measured.failed_checks),
+        "faults": _list_faults(measured) if ok else [],
         "overall_score": None if score is None else float(score),
         "exit_code": result.exit_code,
         "signal": measured.signal,
@@ -146,6 +147,12 @@ def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
     }
 
 
+def _list_faults(measured: RunDetails) -> list[str]:
+    """Why the values of a run are not those of the work; older documents tell only what was left behind."""
+    left = measured.isolation.get("left behind")
+    return list(measured.faults) or ([f"left {left.partition(',')[0]} running when it ended"] if left else [])
+
+
 def _build_value_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]:
     """Cells of OBSERVATIONS, one row per metric that has a value."""
     rows = []
@@ -160,14 +167,22 @@ def _build_value_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]
 
 
 def _build_check_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]:
-    """Cells of CHECKS, one row per check of the document."""
-    checks = result.stdout.get("@checks") if isinstance(result.stdout, dict) and result.workbench.status == "ok" else {}
-    rows = []
-    for field in checks or {}:
-        value = result.check_value(field)
-        text = None if value is None else str(value)
-        rows.append({"field": field, "value": text, "compared": field in case.compared_checks})
-    return rows
+    """Cells of CHECKS, one row per check of the document, and per result that is no metric."""
+    if not isinstance(result.stdout, dict) or result.workbench.status != "ok":
+        return []
+    metrics = {metric.field for metric in case.metrics}
+    compared = {*case.compared_checks, *case.compared_results}
+    values = {field: result.check_value(field) for field in result.stdout.get("@checks") or {}}
+    kept = result.stdout.get("@result")
+    values |= {
+        field: value
+        for field, value in (kept.items() if isinstance(kept, dict) else ())
+        if field not in metrics and field not in values and isinstance(value, int | float | str | bool)
+    }
+    return [
+        {"field": field, "value": None if value is None else str(value), "compared": field in compared}
+        for field, value in values.items()
+    ]
 
 
 def build_load_cells(measured: RunDetails, cpu_s: float | None) -> dict[str, Any]:

@@ -24,8 +24,9 @@ def _keep_path(path: Path, flag: str) -> str:
 
 @take_options_from(
     "workbench.indicators.measurement.session_config:SessionConfig",
-    "indicators script pytest pyperf better stacks stack python specification ignore fetch_script baseline rounds "
-    "clock alpha threads timeout_s memory_bytes processes network seed max_download_bytes reference revision",
+    "indicators script pytest pyperf better output stacks stack python specification ignore fetch_script baseline "
+    "rounds margin clock alpha threads timeout_s memory_bytes processes network seed max_download_bytes reference "
+    "revision",
     {
         **SESSION_OPTIONS,
         "indicators": FieldOption("indicator", metavar="NAME[:P=V,…]"),
@@ -33,6 +34,7 @@ def _keep_path(path: Path, flag: str) -> str:
         "pytest": FieldOption(metavar="PATH"),
         "pyperf": FieldOption(metavar="PATH"),
         "better": FieldOption(metavar="NAME=WAY"),
+        "output": FieldOption(metavar="same|lines|any"),
         "specification": FieldOption(kind=Path, parse=_keep_path, metavar="FILE|DIR"),
         "ignore": FieldOption(metavar="FIELD"),
         "baseline": FieldOption(metavar="STACK", show_default="the first"),
@@ -40,9 +42,9 @@ def _keep_path(path: Path, flag: str) -> str:
     },
     units={"s": "S"},
     groups={
-        "What runs": "indicators script pytest pyperf better",
+        "What runs": "indicators script pytest pyperf better output",
         "Stacks": "stacks stack python specification ignore fetch_script baseline max_download_bytes",
-        "Measurement": "rounds clock alpha threads timeout_s memory_bytes processes network seed",
+        "Measurement": "rounds margin clock alpha threads timeout_s memory_bytes processes network seed",
     },
 )
 def run(
@@ -87,13 +89,14 @@ def run(
     that you trust.
 
     --script runs any script that prints a document (JSON with name, @parameters, @result); its results are compared by
-    the direction that their names tell, or --better. --pytest and --pyperf run suites, every benchmark a metric.
+    the direction that their names tell, or --better. Answers in their results (answer, digest, rows) must be the
+    baseline's: --output any accepts others. --pytest and --pyperf run suites, every benchmark a metric.
 
     Each run is on disk before the next one starts. Ctrl-C lets the current run end; --resume continues, also after a
     kill.
 
-    Exit code 0 for a valid session, 1 for an invalid one (with reasons; also where nothing at all is decided), 130
-    after Ctrl-C.
+    Exit code 0 for a valid session; 1 for an invalid one, with reasons: also where a stack has no answer (no values, no
+    decided time, another answer than the baseline's, processes left running); 130 after Ctrl-C.
 
     Example: workbench indicators run --stack numpy==1.26.4 --stack numpy==2.2.6 --indicator sort --indicator matmul
     """

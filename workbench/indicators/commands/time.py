@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import stat
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
 from workbench.indicators.commands import SESSION_OPTIONS
 
 
 @take_options_from(
     "workbench.indicators.measurement.session_config:SessionConfig",
-    "commands stacks stack python baseline rounds clock alpha threads timeout_s memory_bytes processes network seed "
-    "max_download_bytes revision",
+    "commands scan prepare cleanup shell input exit_codes output stacks stack python baseline rounds warmup margin "
+    "clock alpha threads timeout_s memory_bytes processes network seed max_download_bytes revision",
     {
         **SESSION_OPTIONS,
         "commands": FieldOption("command", metavar="NAME=COMMAND"),
+        "scan": FieldOption(metavar="NAME=V,V,…"),
+        "prepare": FieldOption(metavar="COMMAND"),
+        "cleanup": FieldOption(metavar="COMMAND"),
+        "shell": FieldOption(metavar="PATH|none"),
+        "input": FieldOption(metavar="FILE"),
+        "output": FieldOption(metavar="same|lines|any"),
+        "exit_codes": FieldOption(parse=parse_numbers, metavar="N,N,…", show_default="0"),
         "baseline": FieldOption(metavar="NAME", show_default="the first"),
     },
     units={"s": "S"},
+    groups={
+        "Commands": "commands scan prepare cleanup shell input exit_codes output",
+        "Stacks": "stacks stack python baseline max_download_bytes",
+        "Measurement": "rounds warmup margin clock alpha threads timeout_s memory_bytes processes network seed",
+    },
 )
 def time(
     settings: OptionValues,
@@ -33,18 +48,23 @@ def time(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the session's own folder.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare commands of any kind by time and peak memory, in rounds as `run` does.
+    """Compare commands of any kind by time and memory, in rounds as `run` does.
 
     COMMAND is the baseline, each --command another one. With --stack, --stacks or --python, COMMAND runs on each of
     these instead, with the stack's programs first in PATH.
 
     Commands run by the shell in the current folder, with your PATH, an empty home, without network, and within limits.
-    Memory is the peak of the largest process, and never less than the shell's. A command that ends with another exit
-    code than 0 has failed. `run --resume` continues a session.
+    Memory is the peak of the largest process (peak_mib) and of all together, sampled (tree_mib). `run --resume`
+    continues a session.
+
+    The session is valid only if all do the same work. Commands must print the same as the baseline (see --output), end
+    with one of the --exit-codes, and leave no process running. /bin/sh is not bash: bash syntax needs --shell bash.
 
     Exit codes are those of `run`.
 
     Example: workbench indicators time --command 'new=sort -u words.txt' -- 'sort words.txt | uniq'
+
+    Example: workbench indicators time --threads 4 --scan jobs=1,2,4 --prepare 'make clean' -- 'make -j {jobs}'
     """
     from workbench.indicators.measurement import session_report, sessions
     from workbench.indicators.measurement.session_config import SessionConfig
@@ -52,6 +72,8 @@ def time(
 
     _set_commands(settings, words or [])
     with select_watcher() as watcher:
+        if "input" not in settings and _is_fed():
+            watcher.report_note("what is piped in here is not passed on to the commands: give it as --input FILE")
         outcome = sessions.start_session(
             settings.build_model(SessionConfig), out=out, watcher=watcher, command=format_command_line()
         )
@@ -78,12 +100,33 @@ def _set_commands(settings: OptionValues, words: list[str]) -> None:
             )
         settings["command"] = text
         return
-    if not others:
+    if not others and not (text and settings.get("scan")):
         raise ConfigError(
             "nothing to compare with",
             where="--command",
             found=text[:80] or None,
-            do="add --command NAME=COMMAND, or --stack for each stack that runs COMMAND",
+            do="add --command NAME=COMMAND, --scan NAME=V,V, or --stack for each stack that runs COMMAND",
         )
     if text:
         settings["commands"] = (f"{name_command(text).replace('=', ':')}={text}", *others)
+
+
+def _is_fed() -> bool:
+    """Whether the workbench's own standard input is a file or a pipe with something in it."""
+    import select
+
+    try:
+        mode = os.fstat(0).st_mode
+        if stat.S_ISREG(mode):
+            return os.fstat(0).st_size > 0
+        return stat.S_ISFIFO(mode) and bool(select.select([0], [], [], 0)[0]) and _count_waiting_bytes() > 0
+    except OSError:
+        return False
+
+
+def _count_waiting_bytes() -> int:
+    """Bytes that can be read from the standard input now."""
+    import fcntl
+    import termios
+
+    return int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)

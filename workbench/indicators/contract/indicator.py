@@ -286,6 +286,17 @@ class Indicator(BaseModel):
         return tuple(name for name, extra in checks.items() if extra["at_most"] is None and extra["equals"] is None)
 
     @classmethod
+    def compared_results(cls) -> tuple[str, ...]:
+        """The results that are answers, whose values must be the baseline's; declared classes have checks instead."""
+        return ()
+
+    @classmethod
+    def list_faults(cls, document: Mapping[str, Any]) -> tuple[str, ...]:
+        """Why the values of a valid document are not those of the work, in words; none unless a class knows better."""
+        del document
+        return ()
+
+    @classmethod
     def parameters(cls, overrides: Mapping[str, Any] | None = None) -> dict[str, Value]:
         """Return all parameters: the given ones, validated, and the defaults of the others.
 

@@ -25,6 +25,60 @@ _UNITS = {
 }  # fmt: skip
 _TIMES = frozenset({"elapsed", "time", "duration", "latency", "runtime", "walltime", *_UNITS})
 _RATES = frozenset({"rate", "throughput", "flops", "gflops", "ops", "qps", "ips", "fps", "bandwidth", "speed"})
+_ANSWERS = frozenset(
+    {"answer", "answers", "checksum", "count", "counts", "crc", "digest", "distinct", "found", "hash", "hits", "items"}
+    | {
+        "lines",
+        "matches",
+        "md",
+        "n",
+        "norm",
+        "output",
+        "records",
+        "result",
+        "results",
+        "rows",
+        "score",
+        "sha",
+        "solution",
+    }
+    | {"accuracy", "loss", "mean", "sum", "total", "trace", "unique", "value", "words"}
+)
+_CONDITIONS = frozenset(
+    {
+        "arch",
+        "backend",
+        "blas",
+        "build",
+        "compiler",
+        "cpu",
+        "date",
+        "device",
+        "dir",
+        "ended",
+        "engine",
+        "file",
+        "folder",
+    }
+    | {
+        "framework",
+        "gpu",
+        "host",
+        "hostname",
+        "id",
+        "iterations",
+        "kernel",
+        "label",
+        "lib",
+        "library",
+        "loops",
+        "memory",
+    }
+    | {"model", "name", "os", "path", "peak", "pid", "platform", "python", "repeats", "reps", "rounds", "rss", "seed"}
+    | {"gb", "gib", "kb", "kib", "mb", "mib", "started", "temp", "threads", "timestamp", "tmp", "unit", "units", "uuid"}
+    | {"version", "versions", "workers"}
+)
+"""Words in names of results: what a script found, and how or where it ran."""
 MAX_FILES = 100
 MAX_BYTES = 1 << 20
 PYTEST_SCRIPT = r"""
@@ -121,6 +175,20 @@ class ScriptDeclaration(StrictModel):
     declared: str | None = None
     requires: tuple[str, ...] = ()
     suite: bool = False
+
+
+def is_answer(field: ScriptField) -> bool:
+    """Whether a result without a direction is what the script found, and not a figure about how.
+
+    >>> is_answer(ScriptField(name="digest", role="result", kind="str"))
+    True
+    >>> is_answer(ScriptField(name="library_version", role="result", kind="str"))
+    False
+    """
+    words = set(re.findall(r"[a-z]+|\d+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", field.name).lower()))
+    if field.role != "result" or field.better or words & _CONDITIONS:
+        return False
+    return field.kind in ("str", "bool") or bool(words & _ANSWERS)
 
 
 def guess_direction(name: str) -> Better | None:
@@ -221,6 +289,13 @@ def build_script_case(declaration: ScriptDeclaration, declared: type[Indicator] 
         del cls, parameters
         return dict(variables)
 
+    answers = tuple(field.name for field in declaration.fields if is_answer(field))
+
+    def list_answers(cls: type[Indicator]) -> tuple[str, ...]:
+        """The results that are answers, by their names."""
+        del cls
+        return answers
+
     namespace: dict[str, Any] = {
         "__module__": __name__,
         "__doc__": parent.__doc__,
@@ -230,6 +305,8 @@ def build_script_case(declaration: ScriptDeclaration, declared: type[Indicator] 
         "requires": declaration.requires,
         "environment": classmethod(environment),
     }
+    if declared is None and not declaration.suite:
+        namespace["compared_results"] = classmethod(list_answers)
     indicator: type[Indicator] = type(parent.__name__, (parent,), namespace)
     return Case(indicator, declaration.parameters)
 

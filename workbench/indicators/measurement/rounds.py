@@ -28,7 +28,7 @@ from workbench.indicators.measurement.session_plan import (
 )
 from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.stack_variants import Variant
-from workbench.indicators.measurement.timed_programs import COMMAND, FOLDER
+from workbench.indicators.measurement.timed_programs import COMMAND, FOLDER, INPUT
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Result, RunDetails, Session, inspection_id, result_path
 
@@ -61,6 +61,15 @@ class SessionState:
         """Whether the run is done or given up, also because the baseline's was given up."""
         lost = self.given_up.keys() & {(slot.case, slot.arm), (slot.case, self.baseline)}
         return bool(lost and slot.round >= GIVE_UP_AFTER) or slot.round in self.statuses.get((slot.case, slot.arm), {})
+
+    def has_pairs(self, session: Session) -> bool:
+        """Whether an arm beside the control, and the baseline, still run a case."""
+        others = [arm.name for arm in session.arms if arm.name != self.baseline and not arm.is_control]
+        return not others or any(
+            not self.given_up.keys() & {(case.label, arm), (case.label, self.baseline)}
+            for case in session.cases
+            for arm in others
+        )
 
     def forget_run(self, slot: Slot) -> None:
         """Forget a run, so that it is made again."""
@@ -145,6 +154,7 @@ def measure_session(
     limits: RunLimits | None = None,
     judge: Judge | None = None,
     watcher: SessionWatcher | None = None,
+    warmup: int = 1,
 ) -> Session:
     """Make all missing runs of a session, and return the session with how it ended.
 
@@ -153,6 +163,7 @@ def measure_session(
 
     `folder`, `session`: The session's folder, whose existing runs are kept, and its plan.
     `variants`, `cases`: The interpreters of its arms, and its cases with their classes and scripts.
+    `warmup`: Runs of each case by each arm before the first round, not recorded.
     """
     judge, watcher = judge or Judge(), watcher or SessionWatcher()
     planned_cases = match_cases_to_session(session, cases)
@@ -173,7 +184,7 @@ def measure_session(
         ) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
-        runner = _SessionRunner(folder, by_name, planned_cases, launcher, state, watcher, judge, interrupted)
+        runner = _SessionRunner(folder, by_name, planned_cases, launcher, state, watcher, judge, interrupted, warmup)
         session, reason = runner.run_all_rounds(session, slots)
         session = _add_notes(session, state.list_notes(), watcher)
     ended_at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -194,6 +205,7 @@ class _SessionRunner:
     watcher: SessionWatcher
     judge: Judge
     interrupted: threading.Event
+    warmup: int = 1
     not_made: int = 0
 
     def run_all_rounds(self, session: Session, slots: Sequence[Slot]) -> tuple[Session, str]:
@@ -212,7 +224,7 @@ class _SessionRunner:
                 verdicts = count(self.folder) if count else None
                 self.watcher.report_round(number + 1, count_max_rounds(session), verdicts)
             if look and self.judge.decided(self.folder):
-                return session, "decided"
+                return session, "decided" if self.state.has_pairs(session) else "given up"
         return session, "all rounds"
 
     def _run_round(self, session: Session, number: int, slots: Sequence[Slot]) -> tuple[Session, bool]:
@@ -280,7 +292,7 @@ class _SessionRunner:
         return build_run_document(session, slot, variant.arm, case, ended, before, after)
 
     def _warm_up(self, session: Session, slots: Sequence[Slot]) -> None:
-        """Run each case once with each interpreter that has runs to come: files are then in memory for all of them.
+        """Run each case with each interpreter that has runs to come: files are then in memory for all of them.
 
         Nothing is recorded. Without it, the first run of an arm reads its libraries from disk, and others do not.
         """
@@ -290,7 +302,7 @@ class _SessionRunner:
             (case, self.variants[arm].interpreter, self.variants[arm].environment.get(COMMAND)): (case, arm)
             for case, arm in pairs
         }
-        for case, arm in commands.values():
+        for case, arm in [pair for pair in commands.values() for _ in range(self.warmup)]:
             if self.interrupted.is_set():
                 return
             command = self._build_command(session, self.variants[arm], self.cases[case])
@@ -327,6 +339,7 @@ def _list_folders(variants: Sequence[Variant], cases: Sequence[Case]) -> list[st
     """Folders of byte code that runs read, and the one that commands run in."""
     folders = [variant.environment[PREFIX] for variant in variants if PREFIX in variant.environment]
     folders += [case.variables[FOLDER] for case in cases if FOLDER in case.variables]
+    folders += [str(Path(case.variables[INPUT]).parent) for case in cases if INPUT in case.variables]
     return list(dict.fromkeys(folders))
 
 

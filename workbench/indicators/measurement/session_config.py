@@ -36,6 +36,22 @@ class SessionConfig(FiniteModel):
     pyperf: tuple[str, ...] = Field((), description="A script that runs pyperf.Runner. Repeatable.")
     command: str | None = Field(None, description="Shell command that every stack runs.")
     commands: tuple[str, ...] = Field((), description="A shell command to compare, in place of a stack. Repeatable.")
+    scan: tuple[str, ...] = Field(
+        (), description="Run each command with each value in place of {NAME}, such as jobs=1,2,4. Repeatable."
+    )
+    prepare: str | None = Field(None, description="Shell command before each run, not timed.")
+    cleanup: str | None = Field(None, description="Shell command after each run, not timed.")
+    warmup: int = Field(1, ge=0, le=100, description="Runs of each before the first round, not recorded.")
+    shell: str = Field("/bin/sh", description="The shell of commands, by name or path; none: start programs directly.")
+    input: str | None = Field(None, description="File that each command reads as its standard input; else it is empty.")
+    exit_codes: tuple[int, ...] = Field((0,), min_length=1, description="Exit codes that count as success.")
+    output: Literal["same", "lines", "any"] = Field(
+        "same",
+        description="What must agree between the compared: output and answers, its lines in any order, or nothing.",
+    )
+    margin: float | None = Field(
+        None, gt=0, lt=1, description="Practical margin of all metrics, as a share: smaller differences do not matter."
+    )
     better: tuple[str, ...] = Field((), description="Direction of a script's result, such as total=lower. Repeatable.")
     specification: str | None = Field(None, description="An Amun specification: script, lock, environment, files.")
     ignore: tuple[str, ...] = Field((), description="Ignore a field of the specification, such as base. Repeatable.")
@@ -74,6 +90,16 @@ class SessionConfig(FiniteModel):
             raise ValueError("rounds: increasing numbers from 1 on, like 10,20,30")
         if self.rounds[-1] > MAX_ROUNDS:
             raise ValueError(f"rounds: at most {MAX_ROUNDS}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_command_settings(self) -> Self:
+        names = ("scan", "prepare", "cleanup", "shell", "input", "exit_codes")
+        given = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+        if given and not (self.command or self.commands):
+            raise ValueError(f"{', '.join(given)}: for shell commands only")
+        if any(not 0 <= code <= 255 for code in self.exit_codes):
+            raise ValueError("exit_codes: numbers from 0 to 255")
         return self
 
     def memory_limit_bytes(self, machine_bytes: int | None) -> int:

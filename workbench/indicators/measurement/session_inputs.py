@@ -29,6 +29,7 @@ from workbench.indicators.measurement.timed_programs import (
     build_program_stacks,
     build_program_variables,
     is_of_programs,
+    list_program_notes,
 )
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id
@@ -66,6 +67,7 @@ def gather_inputs(
     """Solve, read and install what a configuration names."""
     if config.specification is not None:
         return _gather_from_specification(config, fetch_script, offline, progress)
+    environment = build_program_variables(config) if is_of_programs(config) else {}
     has_scripts = cases is None and bool(config.script or config.pytest or config.pyperf)
     session_cases = load_cases(config, cases, has_scripts=has_scripts)
     stacks, stood_for = solve_stacks(config, progress), None
@@ -83,7 +85,7 @@ def gather_inputs(
         notes.append(f"{stood_for} has the reference's lock: the control stands for it in the history")
     scripts, more = declare_scripts(config, variants) if has_scripts or config.better else ([], [])
     session_cases += build_cases(scripts)
-    environment = build_program_variables(config) if is_of_programs(config) else {}
+    notes += list_program_notes(config) if is_of_programs(config) else []
     return SessionInputs(variants, session_cases, config, environment, [*notes, *more], stacks, tuple(scripts))
 
 

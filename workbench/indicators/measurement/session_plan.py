@@ -23,6 +23,8 @@ from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm, PlannedCase, Pressure, Result, RunDetails, Session
 
+LEFT = "left"
+"""How the fault of a run begins that left processes behind."""
 MAX_TEXT = 64 << 10
 """Bytes kept of an output that is no document."""
 _MAX_REASON = 400
@@ -120,8 +122,11 @@ def build_run_document(
     """The document of a run, whatever its status."""
     output = _check_output(case, ended)
     isolation = dict(ended.isolation)
+    faults = case.indicator.list_faults(output.document) if output.status == "ok" else ()
     if ended.left_behind:
         isolation["left behind"] = f"{ended.left_behind} process(es), killed"
+        if not any(fault.startswith(LEFT) for fault in faults):
+            faults = (f"{LEFT} {ended.left_behind} process(es) running when it ended", *faults)
     measured = RunDetails(
         session_id=session.session_id,
         arm=arm.name,
@@ -133,6 +138,7 @@ def build_run_document(
         status=output.status,
         reason=output.reason,
         failed_checks=output.failed_checks,
+        faults=faults,
         signal=ended.signal,
         duration_s=round(ended.duration_s, 6),
         cpu_s=ended.cpu_s,
@@ -250,12 +256,13 @@ def build_session_plan(
         seed=secrets.randbelow(2**31) if config.seed is None else config.seed,
         arms=arms,
         baseline=arms[0].name,
-        cases=tuple(_plan_case(case, arms) for case in cases),
+        cases=tuple(_plan_case(case, arms, config.margin) for case in cases),
         looks=config.rounds,
         alpha=config.alpha,
         method="sequence",
         clock=config.clock,
         revision=config.revision,
+        output=config.output,
         threads=config.threads,
         cpus=run_cores,
         timeout_s=config.timeout_s,
@@ -267,8 +274,8 @@ def build_session_plan(
     )
 
 
-def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
-    """A case with its metrics, and the arms that it does not apply to."""
+def _plan_case(case: Case, arms: Sequence[Arm], margin: float | None) -> PlannedCase:
+    """A case with its metrics, and the arms that it does not apply to; `margin` replaces that of every metric."""
     indicator = case.indicator
     skipped = {}
     for arm in arms:
@@ -281,9 +288,13 @@ def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
             found=f"{arms[0].name} {skipped[arms[0].name]}",
             do="choose another --baseline, or leave out this indicator",
         )
-    return PlannedCase.from_indicator(
+    planned = PlannedCase.from_indicator(
         indicator, label=case.label, version=case.version, parameters=case.parameters, skipped=skipped
     )
+    if margin is None:
+        return planned
+    metrics = tuple(metric.model_copy(update={"tolerance": margin}) for metric in planned.metrics)
+    return planned.model_copy(update={"metrics": metrics})
 
 
 def build_specification(session: Session, variant: Variant, case: Case, inspection: str) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def format_answer(outcome: SessionOutcome) -> str:
         return f"Nothing can be concluded: {outcome.compared.judgement['reasons'][0][0]}."
     if others.height == 1:
         return _format_single_answer(others.row(0, named=True), rounds)
+    if (first := _find_reservation(outcome)) is not None:
+        return f"Not answered: {first}."
     counts = Counter(others["verdict"].to_list())
     verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
     answer = f"Against {outcome.session.baseline}, by stack and metric in {clock}: {verdicts or 'no effects'}"
@@ -85,13 +87,29 @@ def format_session(outcome: SessionOutcome) -> str:
         *format_table(table, _HEADERS),
         "",
         *dimensions,
-        f"session: {judgement['verdict']}",
-        *(f"  {reason}" for reason in judgement["reasons"]),
+        _format_judgement(judgement),
+        *(f"  {reason}" for reason in judgement["reasons"][1:]),
     ]
     lines += ["", "notes:", *(f"  {note}" for note in session.notes)] if session.notes else []
     lines += [f"cost: {cost}", "", f"written: {outcome.folder}"]
     lines += [f"next: {command}" for command in list_next_commands(outcome)]
     return "\n".join(lines)
+
+
+def _find_reservation(outcome: SessionOutcome) -> str | None:
+    """Why a sound session does not answer for each arm, where that is more than too few rounds for all."""
+    reasons = outcome.compared.judgement["reasons"][0]
+    if outcome.compared.valid or not len(reasons) or reasons[0].startswith("nothing is known yet"):
+        return None
+    return str(reasons[0])
+
+
+def _format_judgement(judgement: dict[str, Any]) -> str:
+    """The session's verdict with the first reason against it, or to bear in mind."""
+    if not judgement["reasons"]:
+        return f"session: {judgement['verdict']}"
+    between = "; bear in mind" if judgement["verdict"] == "valid" else ""
+    return f"session: {judgement['verdict']}{between}: {judgement['reasons'][0]}"
 
 
 def list_next_commands(outcome: SessionOutcome) -> list[str]:
@@ -102,7 +120,8 @@ def list_next_commands(outcome: SessionOutcome) -> list[str]:
         return [f"workbench indicators run --resume {folder}{place}"]
     effects = outcome.compared.effects.filter(~outcome.compared.effects["control"])
     commands = []
-    open_ = effects.filter(effects["verdict"] == UNDECIDED)
+    effects = effects.filter(effects["spoiled_by"].is_null())
+    open_ = effects.filter((effects["verdict"] == UNDECIDED) & effects["ratio"].is_not_null())
     if open_.height and session.backend == "process" and session.design == "rounds":
         more = count_more_rounds((needed, session.rounds_done) for needed in open_["rounds_needed"])
         commands.append(f"workbench indicators run --resume {folder} --more {more}")
@@ -138,7 +157,8 @@ def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
 def _format_effect_row(row: dict[str, Any]) -> tuple[str, ...]:
     ratio = NULL if row["ratio"] is None else f"{row['ratio']:.3f}"
     interval = NULL if row["low"] is None else f"[{row['low']:.3f}, {row['high']:.3f}]"
-    parts = [row["undecided_because"] if not row["control"] else None, row["reason"], *(row["unequal"] or ())]
+    why = None if row["control"] else row["undecided_because"]
+    parts = [why, None if row["spoiled_by"] else row["reason"], *(row["unequal"] or ())]
     remark = "; ".join(part for part in parts if part)
     return (
         row["metric"], row["arm"], ratio, interval, str(row["n"]), row["verdict"], _format_other_clock(row),

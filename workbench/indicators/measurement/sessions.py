@@ -141,6 +141,7 @@ def _measure_here(
             limits=limits,
             judge=judge,
             watcher=watcher,
+            warmup=parts.config.warmup,
         ),
     )
 
