@@ -6,6 +6,7 @@ python -m tests.worlds.runs 1000 --first 0 --show 10
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import tempfile
@@ -41,6 +42,11 @@ TRAITS = (
     "no_ends",
     "wide",
     "ends_unit",
+    "unrecorded",
+    "directions",
+    "long_names",
+    "two_keys",
+    "key_unit",
 )
 HALF_WIDTH = 0.004
 TOLERANCE = 0.05
@@ -60,6 +66,19 @@ class DrawnRun:
     rows: dict[str, float]
     has_ends: bool
     ends_unit: str
+    is_recorded: bool
+    better: str
+    key_unit: str
+
+    @property
+    def told_unit(self) -> str | None:
+        """The unit that its record tells; null for an older record."""
+        return self.unit if self.is_recorded else None
+
+    @property
+    def told_key_unit(self) -> str:
+        """The unit of its key column as its record tells it; "" for none."""
+        return self.key_unit if self.is_recorded else ""
 
     @property
     def is_valid(self) -> bool:
@@ -99,22 +118,26 @@ def draw_world(seed: int) -> World:
     """Draw runs with some traits switched on together."""
     rng = np.random.default_rng([54, seed])
     traits = frozenset(name for name in TRAITS if rng.random() < 0.3) if rng.random() < 0.9 else frozenset()
-    names = [f"case{number}" for number in range(rng.integers(1, 4))]
+    stem = "case" * 80 if "long_names" in traits else "case"
+    names = [f"{stem}{number}" for number in range(rng.integers(1, 4))]
     truth = {name: float(np.exp(rng.normal(4, 1))) for name in names}
     unit = str(rng.choice(list(PER_MS)))
     runs = [_draw_run(rng, traits, truth, unit) for _ in range(rng.integers(2, 6))]
     return World(seed, traits, tuple(runs))
 
 
-def _draw_run(rng: np.random.Generator, traits: frozenset[str], truth: dict[str, float], unit: str) -> DrawnRun:
+def _draw_run(rng: np.random.Generator, traits: frozenset[str], truth: dict[str, float], usual_unit: str) -> DrawnRun:
     def happens(trait: str, share: float = 0.4) -> bool:
         return bool(trait in traits and rng.random() < share)
 
     state = str(rng.choice(BAD_STATES)) if happens("bad_runs", 0.5) else "valid"
-    unit = str(rng.choice(list(PER_MS))) if happens("units", 0.5) else unit
+    unit = str(rng.choice(list(PER_MS))) if happens("units", 0.5) else usual_unit
     unit = str(rng.choice(OTHER_UNITS)) if happens("other_unit") else unit
     gone = rng.choice(list(truth)) if happens("rows_gone") and len(truth) > 1 else None
     ends_unit = str(rng.choice(list(PER_MS))) if happens("ends_unit") and unit in PER_MS else unit
+    is_recorded = not happens("unrecorded", 0.3)
+    # Two old records of another unit each are told apart by nothing.
+    unit = unit if is_recorded else usual_unit
     return DrawnRun(
         state=state,
         level=float(rng.choice([1.0, 1.0, 1.0, 1.5, 0.6])),
@@ -124,7 +147,10 @@ def _draw_run(rng: np.random.Generator, traits: frozenset[str], truth: dict[str,
         scale=int(rng.integers(1, 3)) if "settings" in traits else 1,
         rows={name: value for name, value in truth.items() if name != gone},
         has_ends=not happens("no_ends", 0.3),
-        ends_unit=ends_unit,
+        ends_unit=ends_unit if is_recorded else unit,
+        is_recorded=is_recorded,
+        better=str(rng.choice(["", "lower", "higher"])) if happens("directions") else "lower",
+        key_unit="MiB" if happens("key_unit", 0.3) else "MB" if "key_unit" in traits else "",
     )
 
 
@@ -134,8 +160,10 @@ def write_world(world: World, out: Path) -> list[str]:
     for number, drawn in enumerate(world.runs):
         run = run_folder.start_run(AREA, out, config={"scale": drawn.scale})
         began = (START + timedelta(days=number)).isoformat(timespec="milliseconds")
-        table = _declare_table(drawn)
-        run.write_table(table, table.frame(_list_rows(drawn)))
+        table = _declare_table(drawn, world.traits)
+        run.write_table(table, table.frame(_list_rows(drawn, world.traits)))
+        if not drawn.is_recorded:
+            run.record["tables"] = [{name: entry[name] for name in ("name", "rows")} for entry in run.record["tables"]]
         if "wide" in world.traits:
             _write_wide_table(run)
         if drawn.state == "died":
@@ -152,19 +180,26 @@ def write_world(world: World, out: Path) -> list[str]:
     return ids
 
 
-def _declare_table(drawn: DrawnRun) -> Table:
-    kind = "str" if drawn.is_text else "float"
-    columns = [Column("name", "str", "Name of the case."), Column("p50", kind, drawn.meaning, unit=drawn.unit)]  # type: ignore[arg-type]
+def _declare_table(drawn: DrawnRun, traits: frozenset[str]) -> Table:
+    kind: Any = "str" if drawn.is_text else "float"
+    keys = [Column("name", "str", "Name of the case.")]
+    if "two_keys" in traits:
+        keys.append(Column("part", "str", "Part of the case."))
+    if "key_unit" in traits:
+        keys.append(Column("size", "int", "Size of the case.", unit=drawn.key_unit))
+    columns = [*keys, Column("p50", kind, drawn.meaning, unit=drawn.unit, better=drawn.better)]  # type: ignore[arg-type]
     if drawn.has_ends and not drawn.is_text:
-        ends = [Column(f"p50_{end}", "float", f"{end} end.", unit=drawn.ends_unit) for end in ("low", "high")]
-        columns += ends
-    return Table("cases", "One row per case.", ("name",), (*columns, Column("verdict", "str", "Of the row.")))
+        columns += [Column(f"p50_{end}", "float", f"{end} end.", unit=drawn.ends_unit) for end in ("low", "high")]
+    named = tuple(column.name for column in keys)
+    return Table("cases", "One row per case.", named, (*columns, Column("verdict", "str", "Of the row.")))
 
 
-def _list_rows(drawn: DrawnRun) -> Iterator[dict[str, Any]]:
+def _list_rows(drawn: DrawnRun, traits: frozenset[str]) -> Iterator[dict[str, Any]]:
     for name in drawn.rows:
         value = drawn.value(name)
         row: dict[str, Any] = {"name": name, "p50": f"{value:.6g}" if drawn.is_text else value, "verdict": "valid"}
+        row |= {"part": "a, b"} if "two_keys" in traits else {}
+        row |= {"size": 64} if "key_unit" in traits else {}
         if drawn.has_ends and not drawn.is_text:
             factor = PER_MS[drawn.ends_unit] / PER_MS[drawn.unit] if drawn.unit in PER_MS else 1.0
             row |= {"p50_low": value * factor * (1 - HALF_WIDTH), "p50_high": value * factor * (1 + HALF_WIDTH)}
@@ -184,9 +219,32 @@ def find_ratio(before: DrawnRun, after: DrawnRun, row: str) -> float | None:
         return None
     if row not in before.rows or row not in after.rows:
         return None
-    if before.unit != after.unit and not {before.unit, after.unit} <= PER_MS.keys():
+    if find_mismatch(before, after):
         return None
     return after.level / before.level
+
+
+def find_mismatch(before: DrawnRun, after: DrawnRun) -> bool:
+    """Whether column p50 is another one in the two runs, or its rows are of another size."""
+    units = before.told_unit, after.told_unit
+    if before.is_text or after.is_text or before.told_key_unit != after.told_key_unit:
+        return True
+    if all(side.is_recorded and side.better for side in (before, after)) and before.better != after.better:
+        return True
+    if None in units:
+        return not set(units) <= {None, ""}
+    return units[0] != units[1] and not set(units) <= PER_MS.keys()
+
+
+def find_case(world: World, text: str) -> str:
+    """The case that a row of the product stands for; texts that are too long end with a digest."""
+    for name in {name for drawn in world.runs for name in drawn.rows}:
+        parts = ["'a, b'"] * ("two_keys" in world.traits) + ["64"] * ("key_unit" in world.traits)
+        # Older records tell no key: the name alone parts the rows.
+        for full in (name, ", ".join([name, *parts])):
+            if text == full or (len(full) > 200 and text.endswith(hashlib.sha256(full.encode()).hexdigest()[:8])):
+                return name
+    return text
 
 
 def find_verdict(ratio: float) -> str:
@@ -218,6 +276,7 @@ def _judge_diffs(world: World, runs: list[catalogue.StoredRun], judged: Judged) 
         table = next((one for one in found.tables if one.name == "cases"), None)
         if table is not None:
             _judge_contrasts(world, (first, second), table, judged)
+            _judge_notes(world, (first, second), table, judged)
 
 
 def _judge_contrasts(world: World, pair: tuple[int, int], table: compare.TableDiff, judged: Judged) -> None:
@@ -225,18 +284,46 @@ def _judge_contrasts(world: World, pair: tuple[int, int], table: compare.TableDi
     what = f"diff {pair[0]} {pair[1]}"
     for one in table.contrasts:
         if one.column == "p50":
-            _judge_ratio(f"{what} {one.row}", find_ratio(before, after, one.row), one.ratio.estimate, judged)
+            truth = find_ratio(before, after, find_case(world, one.row))
+            _judge_ratio(f"{what} {one.row}", truth, one.ratio.estimate, judged)
             # Fewer than all rows may be decided where the family is large; a claim must be true.
-            _judge_claim(f"{what} {one.row}", find_ratio(before, after, one.row), one.verdict, judged)
+            _judge_claim(f"{what} {one.row}", truth, one.verdict, judged)
     for change in table.changes:
         if change.column == "p50" and change.difference is not None:
-            truth = find_ratio(before, after, change.row)
+            truth = find_ratio(before, after, find_case(world, change.row))
             shown = change.candidate / change.baseline
             _judge_ratio(f"{what} change {change.row}", truth, shown, judged)
-    known = {one.row for one in table.contrasts} if before.has_ends and after.has_ends else set(before.rows)
+    known = (
+        {find_case(world, one.row) for one in table.contrasts}
+        if before.has_ends and after.has_ends
+        else set(before.rows)
+    )
     for row in before.rows:
         if find_ratio(before, after, row) is not None and row not in known:
             judged.refused.append(f"{what} {row}: not compared")
+
+
+def _judge_notes(world: World, pair: tuple[int, int], table: compare.TableDiff, judged: Judged) -> None:
+    """What is another column, another unit or another meaning is told."""
+    before, after = (world.runs[place] for place in pair)
+    text = " ".join([*table.column_notes, table.note or ""])
+    if before.is_text and after.is_text:
+        return
+    if find_mismatch(before, after):
+        expected = ["not compared"] if table.note is None else ["key has different units"]
+    else:
+        expected = (
+            ["converted"]
+            if before.told_unit != after.told_unit and None not in (before.told_unit, after.told_unit)
+            else []
+        )
+        expected += (
+            ["its meaning was"] if before.meaning != after.meaning and before.is_recorded and after.is_recorded else []
+        )
+    # Two names of one unit need no conversion.
+    expected = [word for word in expected if word != "converted" or PER_MS[before.unit] != PER_MS[after.unit]]
+    expected = expected if table.note is None or expected == ["key has different units"] else []
+    judged.wrong += [f"diff {pair[0]} {pair[1]}: does not say {word!r}" for word in expected if word not in text]
 
 
 def _judge_ratio(what: str, truth: float | None, said: float | None, judged: Judged) -> None:
@@ -260,7 +347,7 @@ def _judge_history(world: World, runs: list[catalogue.StoredRun], judged: Judged
         if (figure.table, figure.column) != ("cases", "p50"):
             continue
         for place, value in enumerate(figure.values):
-            _judge_value(world, place, figure.row, figure.unit, value, judged)
+            _judge_value(world, place, find_case(world, figure.row), figure.unit, value, judged)
         _judge_steps(world, figure, judged)
 
 
@@ -269,10 +356,11 @@ def _judge_value(world: World, place: int, row: str, unit: str, value: Any, judg
     if value is None or value.estimate is None:
         return
     truth = drawn.rows.get(row)
-    if truth is None or drawn.is_text or (unit != drawn.unit and not {unit, drawn.unit} <= PER_MS.keys()):
+    told = drawn.told_unit or ""
+    if truth is None or drawn.is_text or (unit != told and not {unit, told} <= PER_MS.keys()):
         judged.wrong.append(f"history {row} run {place}: {value.estimate:.4g} {unit} of a run in {drawn.unit}")
         return
-    true_value = drawn.value(row) / PER_MS.get(drawn.unit, 1.0) * PER_MS.get(unit, 1.0)
+    true_value = drawn.value(row) / PER_MS.get(told, 1.0) * PER_MS.get(unit, 1.0)
     if abs(value.estimate / true_value - 1) > 1e-6:
         judged.wrong.append(f"history {row} run {place}: {value.estimate:.4g} {unit}, true {true_value:.4g}")
 
@@ -281,11 +369,12 @@ def _judge_steps(world: World, figure: history.FigureHistory, judged: Judged) ->
     before: int | None = None
     for place, verdict in enumerate(figure.verdicts):
         drawn = world.runs[place]
-        truth = None if before is None else find_ratio(world.runs[before], drawn, figure.row)
+        truth = None if before is None else find_ratio(world.runs[before], drawn, find_case(world, figure.row))
         _judge_claim(f"history {figure.row} run {place}", truth, verdict, judged)
         sides = [] if before is None else [world.runs[before], drawn]
         plain = all(one.has_ends for one in sides) and (len({one.unit for one in sides}) == 1)
-        if truth is not None and plain and verdict is None and drawn.unit == figure.unit:
+        plain = plain and figure.values[before or 0] is not None and figure.values[place] is not None
+        if truth is not None and plain and verdict is None and (drawn.told_unit or "") == figure.unit:
             judged.refused.append(f"history {figure.row} run {place}: no verdict")
         before = place if drawn.is_valid else before
 
@@ -298,9 +387,7 @@ def _find_gate_truth(world: World, chosen: list[int], checked: int) -> tuple[str
     if not chosen:
         return ("refused",)
     sides = [world.runs[place] for place in chosen]
-    if drawn.is_text or any(side.is_text for side in sides):
-        return ("refused",)
-    if any(side.unit != drawn.unit and not {side.unit, drawn.unit} <= PER_MS.keys() for side in sides):
+    if any(find_mismatch(side, drawn) for side in sides) or (drawn.is_recorded and drawn.better == "higher"):
         return ("refused",)
     known = set().union(*(side.rows for side in sides))
     if set(drawn.rows) - known or set(sides[-1].rows) - set(drawn.rows):
@@ -365,7 +452,9 @@ def _judge_questions(world: World, runs: list[catalogue.StoredRun], questions: R
     for row in drawn.rows:
         answer = questions.read_figure(last.run_id, "cases", "p50", {"name": row})
         shown = answer["value"]
-        if not drawn.is_text and (answer["unit"] != drawn.unit or abs(shown / drawn.value(row) - 1) > 1e-6):
+        if not drawn.is_text and (
+            answer["unit"] != (drawn.told_unit or "") or abs(shown / drawn.value(row) - 1) > 1e-6
+        ):
             judged.wrong.append(f"read_figure {row}: {shown} {answer['unit']}")
         has_interval = drawn.has_ends and not drawn.is_text
         if (answer["level"] is None) == has_interval or answer["row_verdict"] != "valid":
@@ -391,7 +480,7 @@ def _judge_asked_pair(world: World, runs: list[catalogue.StoredRun], questions: 
     _judge_size("compare_runs", answer, judged)
     for one in answer["figures"]:
         if (one["table"], one["column"]) == ("cases", "p50"):
-            truth = find_ratio(before, after, one["row"])
+            truth = find_ratio(before, after, find_case(world, one["row"]))
             _judge_ratio(f"compare_runs {one['row']}", truth, one["ratio"]["estimate"], judged)
             _judge_claim(f"compare_runs {one['row']}", truth, one["verdict"], judged)
     limit = {"run": "last valid", "better": "lower", "tolerance": TOLERANCE}

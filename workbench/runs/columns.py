@@ -29,10 +29,11 @@ class RunColumn:
     better: str = ""
 
     def find_factor(self, other: RunColumn) -> float | None:
-        """What one of its unit is in the unit of the other; null where that has no answer."""
-        if self.unit is None or other.unit is None:
-            return 1.0
-        return find_unit_factor(self.unit, other.unit)
+        """What one of its unit is in the unit of the other; null where that has no answer.
+
+        An older record that does not say is taken for one without units.
+        """
+        return find_unit_factor(self.unit or "", other.unit or "")
 
 
 def read_columns(entry: Mapping[str, Any], frame: pl.DataFrame) -> dict[str, RunColumn]:
@@ -66,7 +67,8 @@ def find_mismatch(baseline: RunColumn, candidate: RunColumn) -> str:
     if baseline.kind != candidate.kind and "Null" not in (baseline.kind, candidate.kind):
         return f"type {baseline.kind} in the baseline and {candidate.kind} in the candidate"
     if baseline.find_factor(candidate) is None:
-        return f"unit {baseline.unit or 'none'} in the baseline and {candidate.unit or 'none'} in the candidate"
+        units = ["not recorded" if side.unit is None else side.unit or "none" for side in (baseline, candidate)]
+        return f"unit {units[0]} in the baseline and {units[1]} in the candidate"
     if baseline.better and candidate.better and baseline.better != candidate.better:
         return f"{baseline.better} is better in the baseline and {candidate.better} in the candidate"
     return ""
@@ -85,8 +87,6 @@ def describe_changes(name: str, baseline: RunColumn, candidate: RunColumn) -> li
         notes.append(f"{name}: converted from {baseline.unit} (baseline) to {candidate.unit} (candidate)")
     if baseline.meaning and candidate.meaning and _normalize(baseline.meaning) != _normalize(candidate.meaning):
         notes.append(f"{name}: its meaning was {baseline.meaning!r} and is {candidate.meaning!r}")
-    if baseline.unit is None and candidate.unit:
-        notes.append(f"{name}: the baseline does not record its unit, taken as {candidate.unit}")
     return notes
 
 

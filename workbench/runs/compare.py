@@ -184,6 +184,12 @@ class PairedTable:
         sides = self._get_column(column)
         return (sides[0].find_factor(sides[1]) if sides else 1.0) or 1.0
 
+    def find_units(self, column: str) -> tuple[str, str]:
+        """The units in which `read_intervals` gives a figure of both runs: one, where a plain factor leads there."""
+        sides = self._get_column(column)
+        units = [side.unit or "" for side in sides] if sides else ["", ""]
+        return (units[1] if not sides or sides[0].find_factor(sides[1]) else units[0]), units[1]
+
     def _get_column(self, column: str) -> tuple[RunColumn, RunColumn] | None:
         columns = self.baseline.columns, self.candidate.columns
         return (columns[0][column], columns[1][column]) if all(column in side for side in columns) else None
@@ -254,6 +260,8 @@ def _choose_key(
 
     Returns: The key, and the columns that only name the run.
     """
+    import polars as pl
+
     frames = (baseline.frame, candidate.frame)
     noted = candidate.key or baseline.key
     if noted and set(noted) <= set(columns):
@@ -263,7 +271,9 @@ def _choose_key(
             return keys, run_columns
     run_columns = tuple(name for name in columns if _can_be_key(name, *frames) and _identifies_run(name, *frames))
     usable = [name for name in columns if _can_be_key(name, *frames) and name not in run_columns]
-    for count in range(len(usable) + 1):
+    # Single rows may be of two things: a first column of text names them.
+    fewest = int(bool(usable) and usable[0] == columns[0] and baseline.frame.schema[usable[0]] == pl.String)
+    for count in range(fewest, len(usable) + 1):
         if all(_is_unique_key(frame, usable[:count]) for frame in frames):
             return tuple(usable[:count]), run_columns
     raise InputError("no columns tell its rows apart", found=usable or "only floats and lists")
@@ -462,19 +472,11 @@ def _find_objection(baseline: StoredRun, candidate: StoredRun) -> str:
     return next((f"the {which} is not valid" for run, which in sides if run.objection), "")
 
 
-def _find_unit(table: RunTable, column: str) -> str:
-    return (table.columns[column].unit or "") if column in table.columns else ""
-
-
 def _iterate_contrasts(pairs: PairedTable, objection: str) -> Iterator[Contrast]:
     """Yield for each matched row and each figure with an interval the ratio of candidate to baseline."""
     columns = pairs.list_interval_columns()
     objections = {column: objection or pairs.find_mismatch(column) for column in columns}
-    units = {column: _find_unit(pairs.candidate, column) for column in columns}
-    base_units = {
-        column: _find_unit(pairs.baseline, column) if pairs.find_mismatch(column) else units[column]
-        for column in columns
-    }
+    units = {column: pairs.find_units(column) for column in columns}
     for before, after in pairs.both:
         for column in columns:
             base, other = pairs.read_intervals(before, after, column)
@@ -484,7 +486,8 @@ def _iterate_contrasts(pairs: PairedTable, objection: str) -> Iterator[Contrast]
             if reason := objections[column]:
                 ratio = replace(ratio, estimate=None, low=None, high=None, p_value=None, reason=reason)
             name = _shorten_name(pairs.format_row_name(after))
-            yield Contrast(name, column, units[column], base, other, ratio, baseline_unit=base_units[column])
+            base_unit, unit = units[column]
+            yield Contrast(name, column, unit, base, other, ratio, baseline_unit=base_unit)
 
 
 def _iterate_changes(pairs: PairedTable, objection: str) -> Iterator[Change]:
@@ -505,7 +508,7 @@ def _iterate_changes(pairs: PairedTable, objection: str) -> Iterator[Change]:
                 yield Change(
                     _shorten_name(pairs.format_row_name(after)),
                     column,
-                    _find_unit(pairs.candidate, column),
+                    pairs.find_units(column)[1],
                     *values,
                     None if objection else _subtract_numbers(*values),
                 )

@@ -212,7 +212,9 @@ def load_thresholds(path: str | Path) -> Thresholds:
         raise ConfigError("cannot read the thresholds", where=path, found=error.strerror) from error
     except InputError as error:
         raise ConfigError("not a file of thresholds", where=path, found=error.what) from error
-    document = parse_yaml(content, noun="file of thresholds", where=path, max_depth=MAX_DEPTH, error_type=ConfigError)
+    document = parse_yaml(
+        content, noun="file of thresholds", where=path, max_depth=MAX_DEPTH, decimal=True, error_type=ConfigError
+    )
     return parse_thresholds(document, path, hashlib.sha256(content).hexdigest())
 
 
