@@ -16,6 +16,7 @@ from workbench.core.tables import Column, Table
 from workbench.runs import catalogue, run_folder
 from workbench.runs.question_server import build_server
 from workbench.runs.questions import RunQuestions
+from workbench.runs.replies import MAX_REPLY_BYTES, measure_reply
 
 mcp = pytest.importorskip("mcp")
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
@@ -274,3 +275,19 @@ def test_an_unreadable_run_is_told(tmp_path: Path) -> None:
     (tmp_path / "speedup" / "broken" / "run.json").write_text("{")
     told = RunQuestions(tmp_path).list_runs()
     assert (told["n_runs"], len(told["unreadable"])) == (1, 1)
+
+
+def test_a_long_history_keeps_all_its_runs_and_pages_its_figures(tmp_path: Path) -> None:
+    rows = [(f"Operator{number}", 1.0, 0.99, 1.01) for number in range(40)]
+    for number in range(12):
+        run = kept(tmp_path, rows, config={f"setting{n}": f"{number} {'x' * 150}" for n in range(100)})
+        run.record |= {"started_at": f"2026-11-{number + 1:02}T09:00:00+00:00", "ended_at": None, "answer": "x" * 9000}
+        run.save()
+    questions, names, offset = RunQuestions(tmp_path), [], 0
+    while offset is not None:
+        told = questions.show_history("speedup", offset=offset)
+        assert measure_reply(told) <= MAX_REPLY_BYTES
+        assert (len(told["runs"]), told["runs"][-1]["n_changes"]) == (12, 100)
+        names += [figure["row"] for figure in told["figures"]]
+        offset = told.get("next_offset")
+    assert sorted(names) == sorted(name for name, *_ in rows)

@@ -31,6 +31,17 @@ class BaselineChoice:
     n: int
     since: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The choice as part of a sentence.
+
+        >>> BaselineChoice(3).text
+        'the median of the last 3 valid runs'
+        """
+        if self.since is not None:
+            return f"the median of the valid runs since {self.since}"
+        return "the last valid run" if self.n == 1 else f"the median of the last {self.n} valid runs"
+
     def choose_runs(self, run: StoredRun, runs: Sequence[StoredRun]) -> list[StoredRun]:
         """The valid runs of its area before a run, newest first."""
         begun = None

@@ -19,7 +19,7 @@ from workbench.runs.catalogue import STATES, VERDICTS
 from workbench.runs.columns import RunColumn
 from workbench.runs.history import build_history
 from workbench.runs.history_page import build_history_document
-from workbench.runs.replies import Document, bound_reply, take_entries, to_document, to_plain
+from workbench.runs.replies import Document, bound_reply, cut_text, take_entries, to_document, to_plain
 from workbench.runs.row_filters import check_columns, select_rows
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ MAX_RUNS_TOLD = 200
 MAX_ROWS_TOLD = 500
 MAX_FIGURES_TOLD = 100
 MAX_UNREADABLE = 5
+MAX_CHANGES_TOLD = 5
+MAX_ANSWER_CHARS = 300
+MAX_CHANGE_CHARS = 100
 REST_OF_RUN = "ask show_run, describe_table and read_rows for its parts"
 
 RunName = Annotated[
@@ -239,6 +242,7 @@ class RunQuestions:
         runs, unread = self._list_area(area, since)
         document = build_history_document(build_history(runs, figures=figures))
         listed = document.pop("figures")
+        document["runs"] = [_shorten_run(one) for one in document["runs"]]
         document |= unread | {"n_figures": len(listed), "offset": offset}
         document["figures"] = take_entries(listed[offset:], MAX_FIGURES_TOLD)
         rest = "choose by figures or since"
@@ -312,6 +316,19 @@ def _find_report(run: StoredRun) -> str | None:
 def _describe_run(run: StoredRun) -> Document:
     names = ("run_id", "area", "title", "started_at", "answer")
     return {name: to_plain(run.record.get(name)) for name in names} | _describe_verdict(run)
+
+
+def _shorten_run(told: Document) -> Document:
+    """A run of a history: its answer cut, the counts of its thresholds, and its first changes."""
+    gate, changes = told["thresholds"], told["changes"]
+    counts = {name: gate.get(name) for name in ("passed", "broken", "refused")} if isinstance(gate, Mapping) else None
+    more = {"n_changes": len(changes)} if len(changes) > MAX_CHANGES_TOLD else {}
+    shown = [
+        {key: text if text is None else cut_text(text, MAX_CHANGE_CHARS) for key, text in change.items()}
+        for change in changes[:MAX_CHANGES_TOLD]
+    ]
+    answer = None if told["answer"] is None else cut_text(str(told["answer"]), MAX_ANSWER_CHARS)
+    return told | {"answer": answer, "thresholds": counts, "changes": shown} | more
 
 
 def _describe_verdict(run: StoredRun) -> Document:

@@ -69,7 +69,11 @@ def bound_reply(
     for _ in range(_MAX_CUTS):
         if (size_bytes := measure_reply(reply)) <= MAX_REPLY_BYTES - 2_000:
             break
-        _cut_largest(reply, size_bytes, counts)
+        if paged and len(reply[paged]) > 1:
+            share = _find_share(size_bytes, len(json.dumps(reply[paged])) / len(json.dumps(reply)))
+            reply[paged] = reply[paged][: max(1, int(len(reply[paged]) * share))]
+        else:
+            _cut_largest(reply, size_bytes, counts)
     if paged:
         counts.pop(paged, None)
     lines = [f"{name}: {text}; {rest}" for name, text in counts.items()]
@@ -93,7 +97,7 @@ def _cut_largest(reply: Document, size_bytes: int, counts: dict[str, str]) -> No
             break
         parent, key = node, name
         path.append(str(name))
-    share = min(0.9, max(0.1, 1 - (size_bytes - 0.9 * MAX_REPLY_BYTES) / size_bytes))
+    share = _find_share(size_bytes, 1.0)
     where = ".".join(part for part in path if not part.isdigit()) or "reply"
     node = parent[key]
     n_kept = int(len(node) * share) if hasattr(node, "__len__") else 0
@@ -104,6 +108,11 @@ def _cut_largest(reply: Document, size_bytes: int, counts: dict[str, str]) -> No
         total = counts.get(where, "").split(" of ")[-1].split(" ")[0]
         counts[where] = f"{n_kept} of {total or len(node)} given"
         parent[key] = node[:n_kept] if isinstance(node, list) else dict(list(node.items())[:n_kept])
+
+
+def _find_share(size_bytes: int, part: float) -> float:
+    """What share of a part of a reply leaves about the size that it may have."""
+    return min(0.9, max(0.1, 1 - (size_bytes - 0.9 * MAX_REPLY_BYTES) / (part * size_bytes)))
 
 
 def _list_children(node: Any) -> list[tuple[Any, Any]]:

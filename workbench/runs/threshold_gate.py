@@ -143,8 +143,9 @@ class Rule(_Model):
         value = getattr(self, name)
         if isinstance(value, Baseline):
             proof = ", proven" if value.proven else ""
-            earlier = " ".join(value.run.split())
-            return f"no worse than in {earlier} by more than {value.tolerance:.3g} ({value.better} is better{proof})"
+            choice = parse_baseline_words(value.run)
+            earlier = choice.text if choice else f"in {value.run}"
+            return f"no worse than {earlier} by more than {value.tolerance:.3g} ({value.better} is better{proof})"
         if name == "between":
             return f"between {_format_value(value[0])} and {_format_value(value[1])}" + self._unit_suffix
         return f"{name.replace('_', ' ')} {_format_value(value)}" + self._unit_suffix
