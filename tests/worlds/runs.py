@@ -232,7 +232,7 @@ def find_mismatch(before: DrawnRun, after: DrawnRun) -> bool:
     if all(side.is_recorded and side.better for side in (before, after)) and before.better != after.better:
         return True
     if None in units:
-        return not set(units) <= {None, ""}
+        return set(units) != {None}
     return units[0] != units[1] and not set(units) <= PER_MS.keys()
 
 
@@ -373,6 +373,8 @@ def _judge_steps(world: World, figure: history.FigureHistory, judged: Judged) ->
         _judge_claim(f"history {figure.row} run {place}", truth, verdict, judged)
         sides = [] if before is None else [world.runs[before], drawn]
         plain = all(one.has_ends for one in sides) and (len({one.unit for one in sides}) == 1)
+        # Rows of an older record without a key are named otherwise.
+        plain = plain and not ("unrecorded" in world.traits and world.traits & {"two_keys", "key_unit"})
         plain = plain and figure.values[before or 0] is not None and figure.values[place] is not None
         if truth is not None and plain and verdict is None and (drawn.told_unit or "") == figure.unit:
             judged.refused.append(f"history {figure.row} run {place}: no verdict")

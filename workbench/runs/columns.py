@@ -31,8 +31,10 @@ class RunColumn:
     def find_factor(self, other: RunColumn) -> float | None:
         """What one of its unit is in the unit of the other; null where that has no answer.
 
-        An older record that does not say is taken for one without units.
+        A record that does not say its units is comparable with another such record only.
         """
+        if (self.unit is None) != (other.unit is None):
+            return None
         return find_unit_factor(self.unit or "", other.unit or "")
 
 

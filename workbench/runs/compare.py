@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.files import is_store_failure
+from workbench.core.units import find_unit_factor
 from workbench.runs.columns import RunColumn, describe_changes, find_mismatch, read_columns
 from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
@@ -284,7 +285,7 @@ def _list_unit_changes(baseline: RunTable, candidate: RunTable, keys: Sequence[s
     return [
         f"{name}: {before.unit or 'none'} and {after.unit or 'none'}"
         for name, before, after in sides
-        if before and after and before.find_factor(after) != 1
+        if before and after and before.kind == "number" and find_unit_factor(before.unit or "", after.unit or "") != 1
     ]
 
 
