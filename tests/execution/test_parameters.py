@@ -397,3 +397,26 @@ def test_the_advice_on_a_parameter_without_a_type_is_accepted(default: str) -> N
     line = advice.partition(": write " if "nested" in advice else ": ")[2].partition(", and json")[0]
     (parameter,) = parameters.parse_parameters(line)
     assert parameter.name == "given"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"), [("007", "write 7 "), ("+5", "write 5 "), ("-0", "write 0 "), ("1_0", "whole")]
+)
+def test_an_integer_in_another_form_is_no_number(text: str, advice: str) -> None:
+    declared = parameters.parse_parameters("job: int = 1")
+    with pytest.raises(ConfigError, match=advice):
+        parameters.resolve_values(declared, {"job": text})
+    assert parameters.resolve_values(parameters.parse_parameters("job: int | str = 1"), {"job": text}).config == {
+        "job": text
+    }
+
+
+@pytest.mark.parametrize("text", ["010", "0x10", "1_000", "12:30", "+5"])
+def test_a_file_of_parameters_has_no_integer_in_another_form(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text(f"nested: [1, {{a: {text}}}]\n")
+    with pytest.raises(ConfigError, match="an integer in another form") as refusal:
+        parameters.read_values_file(path)
+    assert f"'{text}'" in str(refusal.value)
+    path.write_text(f"job: '{text}'\nn: -12\nzero: 0\n")
+    assert parameters.read_values_file(path) == {"job": text, "n": -12, "zero": 0}

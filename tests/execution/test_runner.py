@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import psutil
 import pytest
 
@@ -400,3 +401,107 @@ def test_a_run_tells_its_cell_and_its_process_while_it_goes_on(tmp_path: Path) -
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert sorted(path.name for path in run.folder.iterdir()) == ["report.ipynb", "run.json", "tables"]
+
+
+def write_notebook(path: Path, *cells: str | tuple[str, str]) -> Path:
+    """A notebook with these code cells; a pair is a source and a tag."""
+    made = [nbformat.v4.new_markdown_cell("# What is shown?")]
+    for cell in cells:
+        source, *tags = (cell,) if isinstance(cell, str) else cell
+        made.append(nbformat.v4.new_code_cell(source, metadata={"tags": tags}))
+    nbformat.write(nbformat.v4.new_notebook(cells=made), path)
+    return path
+
+
+def outputs_of(result: runner.RunResult, index: int) -> list[str]:
+    shown = copy_of(result)["cells"][index]["outputs"]
+    return ["".join(output.get("text") or output.get("data", {}).get("text/html") or []) for output in shown]
+
+
+def test_outputs_stay_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    cell = """
+from IPython.display import HTML, display
+import sys
+for region, p95 in (("north", 11), ("south", 99)):
+    print("region:", region)
+    display(HTML(f"<b>{p95}</b>"))
+for number in range(3000):
+    print(number, end="\\r")
+print()
+print("a\\nb")
+sys.stdout.flush()
+print("warned", file=sys.stderr)
+sys.stderr.flush()
+print("c")
+"""
+    many = "import sys\nfor n in range(2100):\n    print(n, file=(sys.stdout, sys.stderr)[n % 2], flush=True)"
+    path = write_notebook(tmp_path / "order.ipynb", cell, many, 'print("x" * 12_000_000)')
+    (result,) = runner.run_notebooks([path], out=tmp_path / "out")
+    assert result.run.status == "succeeded"
+    told = ["region: north\n", "<b>11</b>", "region: south\n", "<b>99</b>", "2999\na\nb\n", "warned\n", "c\n"]
+    assert outputs_of(result, 1) == told
+    page = result.run.report.read_text()
+    assert [page.index(text) for text in ("region: north", "<b>11</b>", "region: south", "<b>99</b>")] == sorted(
+        page.index(text) for text in ("region: north", "<b>11</b>", "region: south", "<b>99</b>")
+    )
+    shown = outputs_of(result, 2)
+    assert (len(shown), shown[:2]) == (2001, ["0\n", "1\n"])
+    assert shown[-1] == "100 more outputs of this cell are left out; 2,000 are kept\n"
+    assert "8,000,001 characters are left out here" in outputs_of(result, 3)[0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "status", "number"),
+    [
+        ([("1 / 0", "raises-exception"), "print(1)"], "succeeded", None),
+        ([("1 / 0", "raises-exception"), "int('x')", ("1 / 0", "raises-exception")], "failed", 2),
+    ],
+)
+def test_a_cell_that_is_tagged_to_raise_fails_no_run(
+    tmp_path: Path, cells: list[Any], status: str, number: int | None
+) -> None:
+    (result,) = runner.run_notebooks([write_notebook(tmp_path / "raises.ipynb", *cells)], out=tmp_path / "out")
+    assert result.run.status == status
+    failure = result.run.record["failure"] or {}
+    assert failure.get("cell_number") == number
+    assert failure.get("error_name") == ("ValueError" if number else None)
+    assert ('class="cell failed" id="cell-2"' in result.run.report.read_text()) == bool(number) or not number
+
+
+@pytest.mark.parametrize("values", [None, {"a": 3}])
+def test_two_parameters_cells_are_refused_with_and_without_values(
+    tmp_path: Path, values: dict[str, int] | None
+) -> None:
+    path = write_notebook(tmp_path / "two.ipynb", ("a: int = 1", "parameters"), ("a: int = 2", "parameters"))
+    with pytest.raises(InputError, match="more than one cell is tagged"):
+        runner.run_notebooks([path], values, out=tmp_path / "out")
+
+
+def test_a_picture_that_is_attached_to_a_text_is_in_the_report(tmp_path: Path, plain_page: None) -> None:
+    from workbench.report.cells import embed_attachments
+
+    attached = {"a b.png": {"image/png": "iVBORw==\n"}, "c.svg": {"image/svg+xml": ["<svg>", "</svg>"]}}
+    shown = embed_attachments("![x](attachment:a%20b.png) <img src='attachment:c.svg'> `attachment:c.svg`", attached)
+    assert shown == (
+        "![x](data:image/png;base64,iVBORw==) <img src='data:image/svg+xml;base64,PHN2Zz48L3N2Zz4='> `attachment:c.svg`"
+    )
+
+
+def test_a_stop_is_not_held_up_by_a_run_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "STOP_LIMIT_S", 0.2)
+    never, begun = threading.Event(), threading.Event()
+
+    def hang(_: Any, item: Any) -> None:
+        begun.set()
+        never.wait()
+
+    monkeypatch.setattr(runner._RunPool, "run_plan", hang)
+    stopped_by = threading.Thread(target=lambda: (begun.wait(), os.kill(os.getpid(), signal.SIGINT)))
+    stopped_by.start()
+    try:
+        with pytest.raises(runner.CancelledRuns) as stop:
+            runner.run_notebooks([FAKES / "01_adds.ipynb"], out=tmp_path)
+    finally:
+        never.set()
+        stopped_by.join()
+    assert stop.value.results == []

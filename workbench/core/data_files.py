@@ -7,6 +7,7 @@ says what the data should be ("factor model", "sweep"); `do` is the command that
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ MAX_DEPTH = 100
 MAX_YAML_NODES = 1_000_000
 _TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
 _Context = tuple[str, object, int, str | None, type[WorkbenchError]]
+
+
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
 def read_text_file(
@@ -92,13 +96,15 @@ def parse_yaml(
     where: object = None,
     max_depth: int = MAX_DEPTH,
     allow_aliases: bool = False,
+    decimal: bool = False,
     do: str | None = None,
     error_type: type[WorkbenchError] = InputError,
 ) -> Any:
     """The value of a YAML document of plain values; None for an empty one.
 
     Aliases are refused unless they are allowed: ten lines of them can grow to gigabytes. A key that is given twice is
-    refused: YAML itself would keep the last one and say nothing.
+    refused: YAML itself would keep the last one and say nothing. `decimal` refuses integers in another form: YAML reads
+    010 as 8, and 12:30 as 750.
 
     >>> parse_yaml("a: {b: [1, x]}", noun="plan")
     {'a': {'b': [1, 'x']}}
@@ -117,6 +123,8 @@ def parse_yaml(
         loader = loader_type(text)
         root = loader.get_single_node()
         _check_repeated_keys(root, where, do, error_type)
+        if decimal:
+            _check_integers(root, where, error_type)
         return None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
@@ -152,6 +160,7 @@ def read_yaml_file(
     max_bytes: int = MAX_BYTES,
     max_depth: int = MAX_DEPTH,
     allow_aliases: bool = False,
+    decimal: bool = False,
     do: str | None = None,
     error_type: type[WorkbenchError] = InputError,
 ) -> Any:
@@ -163,6 +172,7 @@ def read_yaml_file(
         where=path,
         max_depth=max_depth,
         allow_aliases=allow_aliases,
+        decimal=decimal,
         do=do,
         error_type=error_type,
     )
@@ -200,6 +210,25 @@ def _check_yaml_events(text: str | bytes, loader_type: Any, context: _Context, a
             raise _too_deep(noun, where, max_depth, do, error_type)
         if n_nodes > MAX_YAML_NODES:
             raise error_type(f"too long for {add_article(noun)}", where=where, allowed=f"{MAX_YAML_NODES:,} values")
+
+
+def _check_integers(root: Any, where: object, error_type: type[WorkbenchError]) -> None:
+    """Refuse integers that are not written in decimal form; `root` is the uppermost node of a YAML document."""
+    import yaml
+
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            waiting += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:int":
+            text = node.value
+            if not _DECIMAL.fullmatch(text):
+                place = _join_place(where, f"line {node.start_mark.line + 1}")
+                do = f"write a number in decimal form, or in quotes where the text itself counts: '{text[:40]}'"
+                raise error_type("an integer in another form", where=place, found=text[:80], do=do)
 
 
 def _check_repeated_keys(root: Any, where: object, do: str | None, error_type: type[WorkbenchError]) -> None:

@@ -240,6 +240,8 @@ def plan_runs(
 
 
 def _read_declared_parameters(path: Path, notebook: Any, needed: bool) -> tuple[parameters.Parameter, ...]:
+    # More than one cell is refused, whether any is set: the values of the last would win over those that are given.
+    parameters.check_one_cell(notebook, path.name)
     try:
         return parameters.read_parameters(notebook, path.name)
     except InputError:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import nbformat
 import zmq
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
@@ -26,11 +27,14 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, papermill_engines
 
 from workbench.execution import kernel_guardian
+from workbench.execution.stream_text import StreamText
 
 ENGINE = "workbench"
 KERNEL_APP = "workbench.execution.kernel_app"
 _TAIL_BYTES = 4096
 OUTPUT_TIMEOUT_S = 86_400
+MAX_OUTPUTS = 2_000
+"""Outputs that are kept of a cell."""
 # A Unix socket's path may have 107 bytes; jupyter_client adds "-ipc-5" to the connection file's.
 _MAX_SOCKET_FOLDER_CHARS = 70
 
@@ -149,9 +153,8 @@ class KernelEngine(Engine):  # type: ignore[misc]
                 km=_create_manager(folder),
                 timeout=session.timeout_s,
                 startup_timeout=session.start_timeout_s,
-                coalesce_streams=True,
-                # A cell has ended when all that it wrote has come, however long that takes.
-                iopub_timeout=OUTPUT_TIMEOUT_S,
+                # A cell has ended when all that it wrote has come; without a limit, however long that takes.
+                iopub_timeout=session.timeout_s or OUTPUT_TIMEOUT_S,
                 log=_create_silent_logger(),
             )
             # Else nbclient would not stop the kernel, which it did not create.
@@ -168,11 +171,16 @@ class KernelEngine(Engine):  # type: ignore[misc]
 
 
 class _Client(PapermillNotebookClient):  # type: ignore[misc]
-    """Papermill's client; registers the kernel and the next cell in the session."""
+    """Papermill's client; registers the kernel and the next cell in the session.
+
+    Outputs stay in the order in which they came: printed texts are joined only where nothing came between them.
+    """
 
     def __init__(self, nb_man: Any, *, session: Session, **kwargs: Any) -> None:
         super().__init__(nb_man, **kwargs)
         self._session = session
+        self._texts: dict[int, tuple[Any, StreamText]] = {}
+        self._n_left_out = 0
 
     async def async_start_new_kernel(self, **kwargs: Any) -> None:
         # Pipes: stdout of this process is for `--json`; the guardian sees by its stdin when this process ends.
@@ -187,7 +195,40 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
         self._session.cell_index = cell_index
         if self._session.on_cell:
             self._session.on_cell(cell_index)
-        return super().execute_cell(cell, cell_index, **kwargs)
+        self._texts, self._n_left_out = {}, 0
+        try:
+            return super().execute_cell(cell, cell_index, **kwargs)
+        finally:
+            self._settle_outputs(cell)
+
+    def output(self, outs: list[Any], msg: dict[str, Any], display_id: str | None, cell_index: int) -> Any:
+        before = None if self.clear_before_next_output or not outs else outs[-1]
+        if before is None:
+            # The first output, or the first one after all were cleared.
+            self._n_left_out = 0
+        content, kind = msg["content"], msg["msg_type"]
+        if self.output_hook_stack[msg["parent_header"].get("msg_id")]:
+            return super().output(outs, msg, display_id, cell_index)
+        is_full = bool(self._n_left_out) or len(outs) >= MAX_OUTPUTS
+        if kind == "stream" and before is not None and before.get("name") == content["name"] and not self._n_left_out:
+            # The output is kept beside its text, so that no other one gets its identity.
+            _, text = self._texts.setdefault(id(before), (before, StreamText(before["text"])))
+            text.append(content["text"])
+            return None
+        if is_full and kind != "error":
+            self._n_left_out += 1
+            return None
+        return super().output(outs, msg, display_id, cell_index)
+
+    def _settle_outputs(self, cell: Any) -> None:
+        """Put the joined texts into a cell's outputs, with the controls in them applied."""
+        for output in cell.get("outputs", ()):
+            if output.get("output_type") == "stream":
+                _, text = self._texts.get(id(output)) or (output, StreamText(output["text"]))
+                output["text"] = text.join()
+        if self._n_left_out:
+            words = f"{self._n_left_out:,} more outputs of this cell are left out; {MAX_OUTPUTS:,} are kept\n"
+            cell.outputs.append(nbformat.v4.new_output("stream", name="stderr", text=words))
 
 
 def _create_silent_logger() -> Any:

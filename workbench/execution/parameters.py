@@ -119,10 +119,26 @@ def parse_value(kind: Any, text: str) -> Any:
             raise ValueError("write true or false")
         return _TRUTH_WORDS[text.strip().lower()]
     if kind is int:
-        if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
-            raise ValueError("write a whole number")
-        return int(text)
+        return parse_integer(text.strip())
     return _parse_number(text)
+
+
+def parse_integer(text: str) -> int:
+    """The number of a text in decimal form; another form of a number is no number to whoever wrote it.
+
+    >>> parse_integer("-12")
+    -12
+    >>> parse_integer("007")
+    Traceback (most recent call last):
+    ...
+    ValueError: write 7 for the number; where the text itself counts (an id), declare the parameter as str
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,4000}", text):
+        raise ValueError("write a whole number")
+    if str(int(text)) != text:
+        advice = "where the text itself counts (an id), declare the parameter as str"
+        raise ValueError(f"write {int(text)} for the number; {advice}")
+    return int(text)
 
 
 def _parse_number(text: str) -> float:
@@ -208,16 +224,20 @@ class ResolvedValues:
 
 def read_parameters(notebook: Mapping[str, Any], where: object = "notebook") -> tuple[Parameter, ...]:
     """Parameters that a notebook (its JSON) declares; empty without a tagged cell."""
+    cells = check_one_cell(notebook, where)
+    return parse_parameters("".join(cells[0].get("source", "")), where) if cells else ()
+
+
+def check_one_cell(notebook: Mapping[str, Any], where: object = "notebook") -> list[Mapping[str, Any]]:
+    """The cell that is tagged for parameters, or none; more are refused."""
     cells = [
         cell for cell in notebook.get("cells", []) if PARAMETERS_TAG in (cell.get("metadata", {}).get("tags") or ())
     ]
-    if not cells:
-        return ()
     if len(cells) > 1:
-        raise InputError(
-            f"more than one cell is tagged {PARAMETERS_TAG!r}", where=where, found=len(cells), allowed="one"
-        )
-    return parse_parameters("".join(cells[0].get("source", "")), where)
+        message = f"more than one cell is tagged {PARAMETERS_TAG!r}"
+        do = "put all parameters into one cell, and take the tag from the others"
+        raise InputError(message, where=where, found=len(cells), allowed="one", do=do)
+    return cells
 
 
 def parse_parameters(source: str, where: object = "parameters cell") -> tuple[Parameter, ...]:
@@ -508,7 +528,8 @@ def _is_there(folder: Path, path: str | Path) -> bool:
 def read_values_file(path: str | Path) -> dict[str, Any]:
     """Read the values of a YAML file; each keeps its YAML type."""
     noun, error_type = "parameters file", ConfigError
-    content = read_yaml_file(path, noun=noun, max_bytes=MAX_FILE_BYTES, max_depth=MAX_DEPTH, error_type=error_type)
+    limits: dict[str, Any] = {"max_bytes": MAX_FILE_BYTES, "max_depth": MAX_DEPTH, "decimal": True}
+    content = read_yaml_file(path, noun=noun, error_type=error_type, **limits)
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):

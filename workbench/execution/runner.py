@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
 import html
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 FAILURE_TAG = "papermill-error-cell-tag"
 FAILURE_ANCHOR = "papermill-error-cell"
 MAX_JOBS = 64
+STOP_LIMIT_S = 8
+"""Time that runs have to record how they ended after they were stopped."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -175,21 +178,38 @@ def outgoing_folder() -> Path:
 
 
 def _execute_plans(plans: Sequence[RunPlan], jobs: int, run_pool: _RunPool) -> list[RunResult]:
-    with interrupt_on_termination(), concurrent.futures.ThreadPoolExecutor(jobs, "notebook") as pool:
-        futures: dict[int, concurrent.futures.Future[RunResult | None]] = {}
-        order = sorted(range(len(plans)), key=lambda place: -plans[place].expected_s if jobs > 1 else 0)
+    order = sorted(range(len(plans)), key=lambda place: -plans[place].expected_s if jobs > 1 else 0)
+    futures: dict[int, concurrent.futures.Future[RunResult | None]] = {
+        place: concurrent.futures.Future() for place in order
+    }
+    waiting = collections.deque(order)
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                place = waiting.popleft()
+                try:
+                    futures[place].set_result(run_pool.run_plan(plans[place]))
+                except BaseException as error:  # noqa: BLE001 - raised again by the main thread
+                    futures[place].set_exception(error)
+
+    # Daemons: a stop waits for their end, and not longer than it may.
+    threads = [threading.Thread(target=work, name=f"notebook-{number}", daemon=True) for number in range(jobs)]
+    with interrupt_on_termination():
         try:
-            for place in order:
-                # One by one, so that an interrupt leaves those submitted.
-                futures[place] = pool.submit(run_pool.run_plan, plans[place])
+            for thread in threads:
+                thread.start()
             pending = set(futures.values())
             while pending:
                 # Short waits: on some systems signals are handled only between two of them.
                 _, pending = concurrent.futures.wait(pending, timeout=0.2)
         except KeyboardInterrupt:
             with ignore_signals():
+                unstarted = [futures[place] for place in waiting]
+                waiting.clear()
                 run_pool.cancel_all()
-                pool.shutdown(wait=True, cancel_futures=True)
+                started = set(futures.values()) - set(unstarted)
+                concurrent.futures.wait(started, timeout=STOP_LIMIT_S)
             raise CancelledRuns(_collect_results(futures)) from None
     if errors := [error for future in futures.values() if (error := future.exception())]:
         raise errors[0]
@@ -207,7 +227,7 @@ def _load_gate(path: str | Path | None, plans: Sequence[RunPlan], place: str | P
 
 def _collect_results(futures: Mapping[int, concurrent.futures.Future[RunResult | None]]) -> list[RunResult]:
     in_order = [future for _, future in sorted(futures.items())]
-    ended = [future.result() for future in in_order if not future.cancelled() and not future.exception()]
+    ended = [future.result() for future in in_order if future.done() and not future.exception()]
     return [result for result in ended if result is not None]
 
 
@@ -315,8 +335,9 @@ def _execute_notebook(item: RunPlan, session: Session) -> tuple[dict[str, Any] |
             progress_bar=False,
             session=session,
         )
-    except papermill.PapermillExecutionError as error:
-        return _build_failure(session, error.ename, error.evalue), None
+    except papermill.PapermillExecutionError:
+        # Papermill raises for any error in the outputs, also of a cell that is tagged to raise.
+        return _find_raised_error(session), None
     except CellTimeoutError:
         if session.timeout_s is None:
             took = f"the outputs of the cell did not all come within {kernels.OUTPUT_TIMEOUT_S} s"
@@ -334,16 +355,33 @@ def _execute_notebook(item: RunPlan, session: Session) -> tuple[dict[str, Any] |
     return None, None
 
 
+def _find_raised_error(session: Session) -> dict[str, Any] | None:
+    """The failure of the cell at which the run stopped; null where only cells raised that are tagged so."""
+    for index, cell in enumerate(_list_own_cells(session)):
+        if cell.metadata.get("papermill", {}).get("exception") is True:
+            session.cell_index = index
+            errors = [output for output in cell.get("outputs", ()) if output.output_type == "error"]
+            error = errors[-1] if errors else {"ename": "CellExecutionError", "evalue": "the cell failed"}
+            return _build_failure(session, error["ename"], error["evalue"])
+    return None
+
+
 def _build_failure(session: Session, name: str, message: str) -> dict[str, Any]:
     number, source = _find_failed_cell(session)
     return {"cell_number": number, "source": source, "error_name": name, "error": _ANSI.sub("", message)[:10_000]}
+
+
+def _list_own_cells(session: Session) -> list[Any]:
+    """Cells of the executed notebook without papermill's, which say where it failed."""
+    cells = session.notebook.cells if session.notebook is not None else []
+    return [cell for cell in cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
 
 
 def _find_failed_cell(session: Session) -> tuple[int | None, str | None]:
     """The last executed cell: its number as in JupyterLab, and its source."""
     if session.notebook is None or session.cell_index is None:
         return None, None
-    cells = [cell for cell in session.notebook.cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
+    cells = _list_own_cells(session)
     counted = [cell for cell in cells[: session.cell_index + 1] if cell.cell_type == "code" and cell.source.strip()]
     return len(counted), cells[session.cell_index].source
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from workbench.charts.data import extract_title
 from workbench.charts.renderer import CHART_MIME, format_script_json
 from workbench.charts.theme import ON_DARK, build_vega_config
-from workbench.core.formats import escape_html
+from workbench.core.formats import escape_html, format_bytes
 from workbench.report.display import HEADLINE_MIME
 
 _WORDS = ["a", "abbr", "b", "br", "code", "del", "em", "i", "img", "ins", "kbd", "mark", "q", "s", "samp", "small"]
@@ -25,9 +27,13 @@ _ELSEWHERE = re.compile(r"@import|url\(\s*[\"']?(?!data:|#)", re.IGNORECASE)
 _LOADERS = ["applet", "base", "embed", "form", "frame", "frameset", "iframe", "link", "meta", "object", "template"]
 _SOURCES = {"src", "srcset", "poster", "background", "data", "action", "formaction", "xlink:href"}
 BANNER_TAG = "papermill-error-cell-tag"
+MAX_MARKUP = 200_000
+"""Tags of displayed HTML on a page; some thousand rows of a table. Cleaning takes a second for 40,000."""
+RAISES_TAG = "raises-exception"
 _CHART_MIME = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.|\+)json")
 _IMAGES = ("image/png", "image/jpeg", "image/gif")
 _HEADING = re.compile(r"\A\s*#[ \t]+(?P<title>[^\n]+?)[ \t]*#*[ \t]*(?:\n|\Z)")
+_ATTACHMENT = re.compile(r"""(?<=\]\()attachment:([^)\s]+)|(?<=src=["'])attachment:([^"']+)""")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 
 
@@ -112,13 +118,17 @@ def render_ansi(text: str) -> str:
 
 @dataclass
 class PageContent:
-    """Content of the notebook; `fragments` replace tokens in the page after nbconvert has rendered it."""
+    """Content of the notebook; `fragments` replace tokens in the page after nbconvert has rendered it.
+
+    `markup`: Tags of displayed HTML that were cleaned for this page.
+    """
 
     token: str
     title: str | None = None
     headline: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
     code_cells: int = 0
+    markup: int = 0
     charts: list[dict[str, Any]] = field(default_factory=list)
     fragments: dict[str, str] = field(default_factory=dict)
 
@@ -148,6 +158,9 @@ def prepare_page(notebook: Any, record: dict[str, Any], token: str) -> PageConte
     """Turn the outputs of each cell into a fragment (in its metadata); find title, headline and failure."""
     page = PageContent(token)
     notebook.cells = [cell for cell in notebook.cells if BANNER_TAG not in cell.metadata.get("tags", [])]
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = embed_attachments(cell.source, cell.get("attachments") or {})
     page.title = _take_title(notebook.cells)
     code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     page.code_cells = len(code)
@@ -170,6 +183,30 @@ def prepare_page(notebook: Any, record: dict[str, Any], token: str) -> PageConte
         }
     page.failure = _build_failure(record, failed)
     return page
+
+
+def embed_attachments(source: str, attachments: dict[str, Any]) -> str:
+    """Markdown with the pictures that are attached to its cell in place of their names; of others nothing is left.
+
+    >>> embed_attachments("![chart](attachment:a.png)", {"a.png": {"image/png": "iVBORw=="}})
+    '![chart](data:image/png;base64,iVBORw==)'
+    >>> embed_attachments("![chart](attachment:b.png)", {})
+    '![chart]()'
+    """
+
+    def embed(match: re.Match[str]) -> str:
+        found = attachments.get(unquote(match[1] or match[2]))
+        bundle: dict[str, Any] = found if isinstance(found, dict) else {}
+        kinds = [kind for kind in (*_IMAGES, "image/svg+xml") if kind in bundle]
+        if not kinds:
+            return ""
+        content = bundle[kinds[0]]
+        text = "".join(content) if isinstance(content, list) else str(content)
+        if kinds[0] == "image/svg+xml" and not _BASE64.fullmatch(text):
+            text = base64.b64encode(text.encode()).decode()
+        return f"data:{kinds[0]};base64,{''.join(text.split())}"
+
+    return _ATTACHMENT.sub(embed, source)
 
 
 def _drop_lone_heading(cells: list[Any], cell: Any) -> None:
@@ -216,9 +253,9 @@ def _find_failed_cell(code: list[Any], record: dict[str, Any]) -> int | None:
     if record.get("status") not in ("failed", "cancelled"):
         return None
     for index, cell in enumerate(code):
-        if any(output.output_type == "error" for output in cell.outputs) or cell.metadata.get("papermill", {}).get(
-            "exception"
-        ):
+        told = cell.metadata.get("papermill", {}).get("exception")
+        raised = any(output.output_type == "error" for output in cell.outputs)
+        if told is True or (raised and RAISES_TAG not in cell.metadata.get("tags", [])):
             return index
     source = str((record.get("failure") or {}).get("source") or "").strip()
     return next((index for index, cell in enumerate(code) if source and cell.source.strip() == source), None)
@@ -276,7 +313,7 @@ def _render_data(data: dict[str, Any], page: PageContent) -> str:
     `data`: Contents by MIME type. Live controls are replaced with a note.
     """
     if HEADLINE_MIME in data:
-        return "" if data[HEADLINE_MIME] == page.headline else _render_own_html(data)
+        return "" if data[HEADLINE_MIME] == page.headline else _render_own_html(data, page)
     if isinstance(data.get(CHART_MIME), dict):
         return _render_chart(data, page)
     foreign = next((kind for kind in data if _CHART_MIME.fullmatch(kind)), None)
@@ -294,11 +331,19 @@ def _render_data(data: dict[str, Any], page: PageContent) -> str:
         )
         return f'<p class="note">{subject} of this cell needs a running notebook and is not part of the report.</p>'
     if "text/html" in data:
-        return _render_own_html(data)
+        return _render_own_html(data, page)
     return _render_text(data)
 
 
-def _render_own_html(data: dict[str, Any]) -> str:
+def _render_own_html(data: dict[str, Any], page: PageContent) -> str:
+    page.markup += str(data["text/html"]).count("<")
+    if page.markup > MAX_MARKUP:
+        size = format_bytes(len(str(data["text/html"])))
+        page.markup -= str(data["text/html"]).count("<")
+        return (
+            f'<p class="note">An output of this cell ({size} of HTML) is too large for this page: report.ipynb has it. '
+            "Show fewer rows, or write a table.</p>"
+        )
     html, note = clean_output(str(data["text/html"]))
     if note and not html.strip():
         return f'<p class="note">{note}</p>'
