@@ -43,7 +43,7 @@ FAILED_SHARE = 0.1
 LAST_LINE = "boom: no such table"
 TELLS = {
     "left": r"left \d+ process",
-    "differs": r"(?i)differ|something else|other output",
+    "differs": r"(?i)differ|something else|always the same",
     "fails": rf"exit code 3: {LAST_LINE}",
     "fails_rarely": rf"exit code 3: {LAST_LINE}",
     "fails_often": rf"exit code 3: {LAST_LINE}",

@@ -22,6 +22,7 @@ from workbench.indicators.contract.script_declaration import (
     ScriptDeclaration,
     build_script_case,
     infer_fields,
+    is_answer,
     read_suite,
 )
 from workbench.indicators.measurement import machine_facts
@@ -248,10 +249,13 @@ def _infer_declaration(
     directions = [
         f"{field.name} ({field.better} is better)" for field in fields if field.role == "result" and field.better
     ]
+    answers = [] if script.suite else [field.name for field in fields if is_answer(field)]
     others = [field.name for field in fields if field.role == "result" and not field.better]
+    others = [name for name in others if name not in answers]
     note = f"{name}: compared by {', '.join(directions[:8])}"
     if len(directions) > 8:
         note += f" and {len(directions) - 8} more"
+    note += f"; must equal the baseline's: {', '.join(answers[:8])}" if answers else ""
     note += f"; kept, not compared: {', '.join(others[:8])}" if others else ""
     return declaration, [note]
 

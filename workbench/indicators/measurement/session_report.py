@@ -11,7 +11,7 @@ from workbench.console.tables import format_table
 from workbench.core.formats import NULL
 from workbench.indicators.analysis.effects import format_dimension_effects
 from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN
-from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
+from workbench.stats.verdicts import DECIDED, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.sessions import SessionOutcome
@@ -77,12 +77,15 @@ def format_session(outcome: SessionOutcome) -> str:
         dimensions = ["by dimension:", *(f"  {line}" for line in lines), ""]
     runs = outcome.compared.observed.runs
     wall_s, cpu_s = float(runs["duration_s"].sum() or 0), float(runs["cpu_s"].sum() or 0)
+    others = outcome.compared.effects.filter(~outcome.compared.effects["control"])
+    is_open = session.stop_reason == "decided" and not others["verdict"].is_in(DECIDED).any()
+    ended = "more rounds would decide nothing" if is_open else session.stop_reason
     cost = f"{runs.height} runs, {wall_s:.0f} s of runs, {cpu_s:.0f} s of CPU time"
     lines = [
         format_answer(outcome),
         "",
         f"baseline: {session.baseline}; {judgement['rounds']} round(s), {judgement['runs']} runs, "
-        f"{judgement['failed']} without values; ended: {session.stop_reason}{share}; seed {session.seed}",
+        f"{judgement['failed']} without values; ended: {ended}{share}; seed {session.seed}",
         "",
         *format_table(table, _HEADERS),
         "",
