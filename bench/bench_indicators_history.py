@@ -43,7 +43,7 @@ json.dump(found, sys.stdout)
 
 def find_ours(series: Sequence[PlantedSeries]) -> list[list[int]]:
     """Places of the changes that `history` finds in each series."""
-    from workbench.indicators.history.change_points import find_change_points
+    from workbench.stats.change_points import find_change_points
 
     return [[int(place) for place in find_change_points(one.values, one.errors)] for one in series]
 

@@ -71,7 +71,7 @@ def measure_rates(
     noise: tuple[Floats, Floats], n: int, n_series: int, draw: np.random.Generator, *, step_sd: float = 2.0
 ) -> tuple[float, float]:
     """Rates of our change points: false ones per 100 sessions, and the share of planted steps that are found."""
-    from workbench.indicators.history.change_points import find_change_points
+    from workbench.stats.change_points import find_change_points
 
     series = build_series(noise, n, n_series, draw, step_sd=step_sd)
     return count_rates(series, [find_change_points(one.values, one.errors) for one in series])

@@ -17,10 +17,10 @@ from sqlalchemy import and_, func, or_, select
 from workbench.core.data_files import read_text_file
 from workbench.core.errors import InputError
 from workbench.indicators.analysis.observations import Clock
-from workbench.indicators.history.change_points import MAX_POINTS
 from workbench.indicators.store.archive import COMMIT_TIME, STANDS_FOR, parse_time
 from workbench.indicators.store.sql_schema import ARM, HARDWARE, OBSERVATION, RUN, SESSION, STACK_PACKAGE
 from workbench.indicators.tables import POINTS
+from workbench.stats.change_points import MAX_POINTS
 
 if TYPE_CHECKING:
     from sqlalchemy import Select

@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from workbench.indicators.history.change_points import (
-    MIN_SEGMENT,
-    Floats,
-    Segment,
-    estimate_spread,
-    estimate_variances,
-    find_outliers,
-    find_segments,
-    remove_outliers,
-)
 from workbench.indicators.history.history_points import FOLLOWED, History
 from workbench.indicators.store.archive import parse_time
 from workbench.indicators.store.sql_queries import parse_since
 from workbench.indicators.tables import CHANGES, POINTS, SERIES
 from workbench.stats import Interval, decide_beyond, log_interval
+from workbench.stats.change_points import (
+    MIN_SEGMENT,
+    DividedSeries,
+    Segment,
+    divide_series,
+    estimate_level,
+    find_outliers,
+    find_segments,
+)
 from workbench.stats.verdicts import FASTER, SLOWER, UNDECIDED
 
 if TYPE_CHECKING:
@@ -80,46 +79,13 @@ class HistoryAnalysis:
 
 
 @dataclass(frozen=True)
-class _Series:
-    """One series of points in order, with what the search for changes found.
+class _Series(DividedSeries):
+    """One series of points in order, divided; its values are log ratios (higher is better).
 
-    `rows`: The points as rows of table POINTS. `values`, `errors`: Their log ratios (higher is better) with standard
-    errors; `cleaned`: the same without outliers. `spread`: Standard deviation between sessions, beyond their own
-    errors; `variances`: both together, squared.
+    `rows`: The points as rows of table POINTS.
     """
 
     rows: list[dict[str, Any]]
-    values: Floats
-    errors: Floats
-    cleaned: Floats
-    spread: float
-    variances: Floats
-    segments: list[Segment]
-
-    def fit_line(self, segment: Segment, place: float) -> tuple[float, float]:
-        """Log ratio at a place of a segment's level or line, and its standard error."""
-        if segment.is_drift:
-            return self._fit_drift(segment, place)[0]
-        part = slice(segment.start, segment.end)
-        return _estimate_level(self.cleaned[part], self.variances[part])
-
-    def estimate_drift(self, segment: Segment) -> tuple[float, float]:
-        """Difference of the log ratios at the end and at the begin of a drift's line, and its standard error."""
-        slope, error = self._fit_drift(segment, segment.start)[1]
-        steps = segment.end - segment.start - 1
-        return steps * slope, steps * error
-
-    def _fit_drift(self, segment: Segment, place: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Value at a place and slope of a segment's line, each with its standard error."""
-        part = slice(segment.start, segment.end)
-        values, weights = self.cleaned[part], 1 / self.variances[part]
-        places = np.arange(segment.start, segment.end) - place
-        matrix = np.column_stack([np.ones(len(places)), places])
-        covariance = np.linalg.inv(matrix.T @ (weights[:, None] * matrix))
-        fitted = covariance @ (matrix.T @ (weights * values))
-        scatter = float(np.sum(weights * (values - matrix @ fitted) ** 2)) / (len(places) - 2)
-        errors = np.sqrt(max(1.0, scatter) * np.diag(covariance))
-        return (float(fitted[0]), float(errors[0])), (float(fitted[1]), float(errors[1]))
 
 
 @dataclass(frozen=True)
@@ -176,19 +142,8 @@ def _list_levels(series: _Series) -> Iterator[dict[str, Any]]:
 def _iterate_series(points: pl.DataFrame) -> Iterator[_Series]:
     """The series of table POINTS, with their changes."""
     for _, frame in points.sort("series", "place").group_by("series", maintain_order=True):
-        values, errors = frame["log_ratio"].to_numpy(), frame["error"].to_numpy()
-        cleaned = remove_outliers(values, errors)
-        spread = estimate_spread(cleaned, errors)
-        variances = estimate_variances(values, errors, spread)
-        yield _Series(frame.to_dicts(), values, errors, cleaned, spread, variances, find_segments(values, errors))
-
-
-def _estimate_level(values: Floats, variances: Floats) -> tuple[float, float]:
-    """Weighted mean of log ratios and its standard error, which grows where they scatter more than expected."""
-    weights = 1 / variances
-    mean = float(np.average(values, weights=weights))
-    scatter = float(np.sum(weights * (values - mean) ** 2)) / max(1, len(values) - 1)
-    return mean, math.sqrt(max(1.0, scatter) / float(weights.sum()))
+        divided = divide_series(frame["log_ratio"].to_numpy(), frame["error"].to_numpy())
+        yield _Series(**vars(divided), rows=frame.to_dicts())
 
 
 def _compare_levels(before: tuple[float, float], after: tuple[float, float], degrees: int, level: float) -> Interval:
@@ -300,7 +255,7 @@ def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
     final = series.segments[-1]
     now = slice(max(split, final.start), None)
     values = series.cleaned if n_since >= MIN_SEGMENT else series.values
-    after = _estimate_level(values[now], series.variances[now])
+    after = estimate_level(values[now], series.variances[now])
     if final.is_drift and n_since >= MIN_SEGMENT:
         after = series.fit_line(final, final.end - 1)
     degrees = before.end - before.start + len(values[now]) - 2 - before.is_drift

@@ -12,7 +12,6 @@ from packaging.version import Version
 from workbench.console.tables import format_table
 from workbench.core.formats import NULL, format_ends, format_number
 from workbench.indicators.config import HistoryConfig
-from workbench.indicators.history.change_points import MIN_POINTS
 from workbench.indicators.history.history_points import CONTROL, FOLLOWED, MACHINE, PYTHON, load_history
 from workbench.indicators.history.level_changes import (
     DRIFT,
@@ -22,6 +21,7 @@ from workbench.indicators.history.level_changes import (
 )
 from workbench.report.display import KeyNumber
 from workbench.report.study import check_invariants
+from workbench.stats.change_points import MIN_POINTS
 from workbench.stats.verdicts import FASTER, SLOWER
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.indicators.history.recorded_noise import load_noise, measure_rates
-from workbench.indicators.history.change_points import (
+from workbench.stats.change_points import (
     MAX_POINTS,
     Segment,
     estimate_spread,

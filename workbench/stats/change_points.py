@@ -169,6 +169,65 @@ def find_segments(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[Segment]
     return segments
 
 
+@dataclass(frozen=True)
+class DividedSeries:
+    """A series of figures in order, divided into levels and drifts.
+
+    `values`, `errors`: The figures with their standard errors; `cleaned`: the same without outliers. `spread`: Standard
+    deviation between points, beyond their own errors; `variances`: both together, squared.
+    """
+
+    values: Floats
+    errors: Floats
+    cleaned: Floats
+    spread: float
+    variances: Floats
+    segments: list[Segment]
+
+    def fit_line(self, segment: Segment, place: float) -> tuple[float, float]:
+        """Value at a place of a segment's level or line, and its standard error."""
+        if segment.is_drift:
+            return self._fit_drift(segment, place)[0]
+        part = slice(segment.start, segment.end)
+        return estimate_level(self.cleaned[part], self.variances[part])
+
+    def estimate_drift(self, segment: Segment) -> tuple[float, float]:
+        """Difference of the values at the end and at the begin of a drift's line, and its standard error."""
+        slope, error = self._fit_drift(segment, segment.start)[1]
+        steps = segment.end - segment.start - 1
+        return steps * slope, steps * error
+
+    def _fit_drift(self, segment: Segment, place: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Value at a place and slope of a segment's line, each with its standard error."""
+        part = slice(segment.start, segment.end)
+        values, weights = self.cleaned[part], 1 / self.variances[part]
+        places = np.arange(segment.start, segment.end) - place
+        matrix = np.column_stack([np.ones(len(places)), places])
+        covariance = np.linalg.inv(matrix.T @ (weights[:, None] * matrix))
+        fitted = covariance @ (matrix.T @ (weights * values))
+        scatter = float(np.sum(weights * (values - matrix @ fitted) ** 2)) / (len(places) - 2)
+        errors = np.sqrt(max(1.0, scatter) * np.diag(covariance))
+        return (float(fitted[0]), float(errors[0])), (float(fitted[1]), float(errors[1]))
+
+
+def divide_series(values: npt.ArrayLike, errors: npt.ArrayLike) -> DividedSeries:
+    """Divide a series into levels and drifts, as `find_segments` does, with what estimates them."""
+    series, standard_errors = np.asarray(values, dtype=np.float64), np.asarray(errors, dtype=np.float64)
+    segments = find_segments(series, standard_errors)
+    cleaned = remove_outliers(series, standard_errors)
+    spread = estimate_spread(cleaned, standard_errors)
+    variances = estimate_variances(series, standard_errors, spread)
+    return DividedSeries(series, standard_errors, cleaned, spread, variances, segments)
+
+
+def estimate_level(values: Floats, variances: Floats) -> tuple[float, float]:
+    """Weighted mean of a level and its standard error, which grows where the values scatter more than expected."""
+    weights = 1 / variances
+    mean = float(np.average(values, weights=weights))
+    scatter = float(np.sum(weights * (values - mean) ** 2)) / max(1, len(values) - 1)
+    return mean, math.sqrt(max(1.0, scatter) / float(weights.sum()))
+
+
 def find_change_points(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[int]:
     """First position of each segment of `find_segments` but the first."""
     return [segment.start for segment in find_segments(values, errors)[1:]]
