@@ -505,3 +505,42 @@ def test_a_stop_is_not_held_up_by_a_run_that_does_not_end(tmp_path: Path, monkey
         never.set()
         stopped_by.join()
     assert stop.value.results == []
+
+
+def test_a_notebook_whose_runs_cannot_be_copied_is_refused_before_it_runs(tmp_path: Path) -> None:
+    path = write_notebook(tmp_path / "my notebook.ipynb", "1 / 0")
+    with pytest.raises(ConfigError, match="a notebook whose runs cannot be copied"):
+        runner.run_notebooks([path], out="memory://bucket/runs")
+
+
+HEADLINE = """
+from IPython.display import display
+from workbench.report.display import headline
+display(headline(answer="It is {answer}.", verdict="{verdict}", reasons={reasons}))
+"""
+VALID = HEADLINE.format(answer=2, verdict="valid", reasons=[])
+INVALID = HEADLINE.format(answer=3, verdict="invalid", reasons=["noise"])
+CONCLUDE = """
+from workbench.runs.run_folder import current_run
+current_run("parts").conclude("valid", (), "It is 2.")
+"""
+
+
+@pytest.mark.parametrize(
+    ("cells", "exit_code", "verdict"),
+    [
+        ([VALID], 0, "valid"),
+        ([INVALID], 1, "invalid"),
+        ([VALID, CONCLUDE], 0, "valid"),
+        ([INVALID, CONCLUDE], 3, "valid"),
+        ([VALID, INVALID], 3, "valid"),
+        ([CONCLUDE, CONCLUDE.replace("It is 2.", "It is 4.")], 2, "valid"),
+    ],
+)
+def test_a_notebook_has_one_verdict_or_fails(
+    tmp_path: Path, plain_page: None, cells: list[str], exit_code: int, verdict: str
+) -> None:
+    (result,) = runner.run_notebooks([write_notebook(tmp_path / "parts.ipynb", *cells)], out=tmp_path / "out")
+    failure = result.run.record["failure"]
+    assert (result.exit_code, result.run.record["verdict"]) == (exit_code, verdict), failure
+    assert (failure is None) == (exit_code == 0 or cells == [INVALID])

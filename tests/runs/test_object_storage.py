@@ -406,3 +406,11 @@ def test_a_url_in_the_variable_is_a_place_and_no_folder(monkeypatch: pytest.Monk
     monkeypatch.setenv(OUT_VARIABLE, RUNS)
     assert default_place() == RUNS
     assert "s3:" not in str(default_out())
+
+
+def test_a_bucket_that_is_not_there_is_no_empty_list(
+    faults: s3_server.Faults, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert catalogue.list_runs(RUNS) == []
+    assert call("runs", "list", "--out", "s3://no-such-bucket/runs") == 2
+    assert "no such bucket" in capsys.readouterr().err

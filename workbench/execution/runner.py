@@ -12,15 +12,17 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, ExitCode, RunFailedError, WorkbenchError, exit_code_for_error
 from workbench.core.files import cache_folder, default_place
 from workbench.core.signals import ignore_signals, interrupt_on_termination
 from workbench.execution.discovery import RunPlan, find_heading, list_known_areas, plan_runs
+from workbench.report.display import HEADLINE_MIME
 from workbench.runs import catalogue, run_folder
 from workbench.runs import threshold_gate as runs_thresholds
+from workbench.runs.catalogue import SAFE_NAME
 from workbench.runs.run_stores import check_writable, is_url
 
 if TYPE_CHECKING:
@@ -168,6 +170,9 @@ def run_notebooks(
     gate = _load_gate(thresholds, plans, place)
     if not is_url(place):
         return _execute_plans(plans, jobs, _RunPool(Path(place), timeout_s, progress, gate))
+    if bad := [item for item in plans if not SAFE_NAME.fullmatch(item.area)]:
+        do = "rename the notebook, or run it into a folder"
+        raise ConfigError("a notebook whose runs cannot be copied", where=bad[0].path, found=bad[0].area[:100], do=do)
     check_writable(place)
     return _execute_plans(plans, jobs, _RunPool(outgoing_folder(), timeout_s, progress, gate, copy_to=str(place)))
 
@@ -399,6 +404,8 @@ def _finish_run(
     # The kernel has written tables, inputs and verdict; a damaged record is replaced.
     with contextlib.suppress(WorkbenchError):
         run = run_folder.load_run(run.folder)
+    if failure is None and not session.cancelled:
+        failure = _settle_verdict(run, session.notebook)
     status: run_folder.Status = "cancelled" if session.cancelled else "failed" if failure else "succeeded"
     run.settle(status, None if session.cancelled else failure)
     if gate and not session.cancelled:
@@ -408,6 +415,32 @@ def _finish_run(
         _write_page(run)
     run.close()
     return run
+
+
+def _settle_verdict(run: run_folder.Run, notebook: Any) -> dict[str, Any] | None:
+    """Give the record the verdict of the headlines where it has none; the failure where they disagree, else null.
+
+    The page shows the first headline; gallery, terminal, exit code and gates go by the record.
+    """
+    shown = [
+        output["data"][HEADLINE_MIME]
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if isinstance(output.get("data", {}).get(HEADLINE_MIME), dict)
+    ]
+    headlines = [headline for headline in shown if headline.get("verdict") in get_args(run_folder.Verdict)]
+    if not headlines:
+        return None
+    first, record = headlines[0], run.record
+    if record["verdict"] is None:
+        record |= {name: first[name] for name in ("verdict", "reasons", "answer")}
+    verdicts = sorted({headline["verdict"] for headline in headlines} | {record["verdict"]})
+    answers = list(dict.fromkeys([first["answer"], record["answer"]]))
+    if len(verdicts) == len(answers) == 1:
+        return None
+    found = ", ".join(verdicts) if len(verdicts) > 1 else " / ".join(str(text)[:120] for text in answers)
+    error = f"the headlines and the record of this run disagree\n  found: {found}\n  do: show and conclude one study"
+    return {"cell_number": None, "source": None, "error_name": "BrokenInvariantError", "error": error}
 
 
 def _record_unwritable_run(item: RunPlan, run: run_folder.Run, error: OSError | RunFailedError) -> RunResult:

@@ -19,7 +19,7 @@ from workbench.core.files import is_store_failure
 from workbench.core.locks import LOCK_FILE
 from workbench.runs import run_folder
 from workbench.runs.run_folder import parse_record, read_start_time
-from workbench.runs.run_stores import LocalStore, Store, format_error, list_files, open_place
+from workbench.runs.run_stores import LocalStore, RemoteStore, Store, format_error, list_files, open_place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -188,6 +188,9 @@ def _iterate_run_folders(store: Store, root: str, record_name: str, unreadable: 
         try:
             entries = sorted(store.list_entries(folder))
         except (FileNotFoundError, NotADirectoryError):
+            if folder == root and isinstance(store, RemoteStore) and not store.has_bucket(root):
+                do = "check its name, and the credentials and endpoint in the environment"
+                raise ConfigError("no such bucket", where=store.display_path(root), do=do) from None
             continue
         except OSError as error:
             where, reason = store.display_path(folder), format_error(error)

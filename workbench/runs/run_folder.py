@@ -318,6 +318,11 @@ class Run:
             raise ConfigError("unknown verdict", where="Run.conclude", found=verdict, allowed=["valid", "invalid"])
         if verdict == "invalid" and not reason_list:
             raise ConfigError("an invalid run needs a reason", where="Run.conclude", do="pass reasons=[…]")
+        told = (self.record["verdict"], self.record["answer"])
+        if _is_own_kernel(self.folder) and told not in ((None, None), (verdict, answer)):
+            found = f"{told[0]}, then {verdict}" if told[0] != verdict else "two answers"
+            do = "conclude once, at the end"
+            raise ConfigError("a run has one verdict and answer", where="Run.conclude", found=found, do=do)
         self.record |= {"verdict": verdict, "reasons": reason_list, "answer": answer}
         if _is_own_kernel(self.folder):
             self.save()

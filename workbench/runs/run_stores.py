@@ -22,6 +22,8 @@ MAX_FILE_DEPTH = 8
 _ATTEMPTS = 6
 _FIRST_DELAY_S = 0.1
 _T = TypeVar("_T")
+# Elsewhere a folder that is not there is one without runs.
+BUCKET_PROTOCOLS = {"s3", "s3a", "gs", "gcs", "abfs", "az", "oci", "oss"}
 
 
 class LocalStore:
@@ -155,6 +157,12 @@ class RemoteStore:
             (str(entry["name"]).rstrip("/"), entry.get("type") == "directory", int(entry.get("size") or 0))
             for entry in send_request(ask)
         ]
+
+    def has_bucket(self, path: str) -> bool:
+        """Whether the bucket of a path is there; true for a store without buckets."""
+        protocols = {self.store.protocol} if isinstance(self.store.protocol, str) else set(self.store.protocol)
+        bucket = path.strip("/").partition("/")[0]
+        return not protocols & BUCKET_PROTOCOLS or bool(send_request(lambda: self.store.exists(bucket)))
 
     def _forget_listings(self) -> None:
         """Drop what the driver remembers of folders: another machine may have written since."""
