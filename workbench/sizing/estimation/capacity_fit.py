@@ -513,7 +513,7 @@ def _bound_from_above(
     if floor is None or (capacity.value is None and capacity.advice is not None and "lower" in capacity.advice):
         return replace(capacity, reason="; ".join(filter(None, (capacity.reason, ceiling.text))))
     # What ended may by chance be less than what was served: then the load that was not served is the end.
-    upper = ceiling.upper if ceiling.upper > floor else ceiling.load
+    upper = ceiling.upper if ceiling.upper > top else ceiling.load
     # A resample may pass the limit below the highest load served: its end stays.
     low = floor if capacity.low is None or capacity.low > top else min(capacity.low, top)
     value = min(capacity.value, upper) if crossed and capacity.value is not None else max(floor, min(top, upper))

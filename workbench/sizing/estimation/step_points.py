@@ -17,7 +17,7 @@ from workbench.sizing.estimation.point_verdicts import PointLimits as PointLimit
 from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict, find_change_within
 from workbench.sizing.estimation.server_bottleneck import summarize_server_metrics
 from workbench.sizing.load.client_messages import LENGTH_REASON, STREAM_NOTES
-from workbench.sizing.tables import OUTCOMES, POINTS, QUANTILES
+from workbench.sizing.tables import FAILING_VERDICTS, OUTCOMES, POINTS, QUANTILES
 from workbench.stats import quantiles
 
 if TYPE_CHECKING:
@@ -214,7 +214,40 @@ def assess_steps(
         assessments.append(assess_step(sent, step, limits, qs, earlier.get(gpus), step_samples))
         items = sent["item"].unique()
         earlier[gpus] = items if gpus not in earlier else earlier[gpus].append(items).unique()
-    return combine_assessments(assessments, limits)
+    points, table = combine_assessments(assessments, limits)
+    return points, _widen_intervals(table, points, groups, steps)
+
+
+def _widen_intervals(
+    table: pl.DataFrame, points: pl.DataFrame, groups: dict[Any, pl.DataFrame], steps: pl.DataFrame
+) -> pl.DataFrame:
+    """Table QUANTILES in which intervals of open loops take the queue's correlation, where its capacity is known.
+
+    A level shows too little of it: where no long wait fell into the level, neighbours look independent.
+
+    `groups`: Requests of each step.
+    """
+    import polars as pl
+
+    overloaded = points.filter(pl.col("verdict").is_in(FAILING_VERDICTS), pl.col("ended_per_s") > 0)
+    capacities = dict(overloaded.group_by("gpus").agg(pl.col("ended_per_s").max()).iter_rows())
+    rows = {row["step"]: row for row in steps.iter_rows(named=True)}
+    widened = []
+    for point in points.drop_nulls("offered_per_s").iter_rows(named=True):
+        correlation = quantiles.estimate_queue_correlation(
+            point["offered_per_s"], capacities.get(point["gpus"], np.inf)
+        )
+        if correlation > 1:
+            step = rows[point["step"]]
+            counted = select_kept_requests(groups[point["step"]], step["users"])
+            qs = sorted(table["q"].unique())
+            widened += _build_quantile_rows(counted, step, qs, correlation)
+    if not widened:
+        return table
+    frame = QUANTILES.frame(widened)
+    return pl.concat([table.join(frame, on=["step", "metric", "q"], how="anti"), frame]).sort(
+        "step", maintain_order=True
+    )
 
 
 @dataclass(frozen=True)
@@ -403,7 +436,9 @@ def _runtime_quantiles(rows: Sequence[dict[str, Any]], q: float) -> dict[int, fl
     return {row["step"]: row["value_s"] for row in rows if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == q}
 
 
-def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequence[float]) -> list[dict[str, Any]]:
+def _build_quantile_rows(
+    counted: pl.DataFrame, step: dict[str, Any], qs: Sequence[float], min_correlation_time: float = 1.0
+) -> list[dict[str, Any]]:
     """Rows of table QUANTILES for a step: each known metric at each of `qs`.
 
     `counted` are the requests after warm-up.
@@ -414,7 +449,7 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
         if not np.isfinite(values).any() and metric != metrics.DEFAULT_METRIC:
             continue
         for q in qs:
-            quantile = quantiles.estimate_quantile(values, q)
+            quantile = quantiles.estimate_quantile(values, q, min_correlation_time=min_correlation_time)
             failed = bool(np.isinf(quantile.value))
             limit = f"> timeout of {step['timeout_s']:g} s" if failed and step["timeout_s"] else None
             rows.append(
