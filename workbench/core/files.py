@@ -116,6 +116,32 @@ def read_up_to(path: str | Path, max_bytes: int) -> bytes:
     return content
 
 
+def read_unpacked(path: str | Path, max_bytes: int) -> bytes:
+    """The bytes of an untrusted file as of `read_up_to`; of a gzip file, those that are packed in it.
+
+    >>> import gzip, tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a"
+    >>> path.write_bytes(gzip.compress(b"whole")), read_unpacked(path, 50)
+    (25, b'whole')
+    """
+    raw = read_up_to(path, max_bytes)
+    if raw[:2] != b"\x1f\x8b":
+        return raw
+    import gzip
+    import io
+    import zlib
+
+    try:
+        with gzip.open(io.BytesIO(raw)) as file:
+            raw = file.read(max_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError("a damaged gzip file", where=path, found=str(error)[:200]) from None
+    if len(raw) > max_bytes:
+        allowed = f"at most {max_bytes >> 20} MiB" if max_bytes >> 20 else f"at most {max_bytes} bytes"
+        raise InputError("file is too large", where=path, allowed=f"{allowed} unpacked")
+    return raw
+
+
 def hash_file(path: str | Path) -> str:
     """SHA-256 of a file, as hex digits."""
     # Large blocks: after each the thread waits for the GIL, up to 5 ms while another thread computes.

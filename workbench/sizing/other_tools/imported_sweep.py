@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from workbench.core.errors import InputError
+from workbench.core.files import read_unpacked
 from workbench.sizing.load.client_messages import BUFFERED, OTHER_COUNT
 from workbench.sizing.tables import REQUESTS, STEPS
 
@@ -70,14 +71,10 @@ def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
 
 
 def _read_document(path: Path) -> bytes:
-    with _open_plain_or_gzip(path) as file:
-        try:
-            content = file.read(MAX_DOCUMENT_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError("cannot read the file", where=path, found=str(error)[:200]) from error
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise InputError("file is too large", where=path, allowed=f"{MAX_DOCUMENT_BYTES >> 20} MiB")
-    return content
+    try:
+        return read_unpacked(path, MAX_DOCUMENT_BYTES)
+    except OSError as error:
+        raise InputError("cannot read the file", where=path, found=error.strerror) from error
 
 
 def read_json_documents(path: Path, shape: type[_Shape]) -> list[_Shape]:
