@@ -337,7 +337,7 @@ CHANGES = Table(
         Column("kind", "str", "followed, control or machine."),
         _added_column("shape", "str", "step, or drift: from its first session to its last."),
         Column("session_id", "str", "First session of the new level, or of the drift."),
-        Column("created_at", "str", "Its time, UTC."),
+        Column("created_at", "str", "Its time, UTC; that of its commit where each session of the series tells it."),
         Column("last_before", "str", "Last session of the old level; of a drift its own last session."),
         Column("ratio", "float", "How many times better than the level before; of a drift its end than its begin."),
         *_RATIO,

@@ -147,6 +147,17 @@ def test_a_series_that_ends_is_told_with_what_goes_on() -> None:
     assert note.endswith("from there on it is another machine, which is not compared")
 
 
+def test_an_old_commit_that_is_measured_late_is_not_of_the_sessions_since(tmp_path: Path) -> None:
+    rows = [row | {"revision": f"{int(row['session_id'][1:]):040x}"} for row in build_rows(31, lambda session: 1.0)]
+    # The last session measured is of the sixth commit, and slow, as that commit was.
+    late = {"created_at": when(40), "revision": f"{5:040x}"}
+    rows = [row | (late if row["session_id"] == "s030" else {}) for row in rows]
+    commits = tmp_path / "commits.txt"
+    commits.write_text("".join(f"{number:040x}\n" for number in range(31)))
+    found = analyse_history(order_by_commits(build_history(rows, PACKAGES, HistoryFilter()), commits), since=when(25))
+    assert found.followed["since_sessions"].to_list() == [5]
+
+
 def test_sessions_are_in_the_order_of_a_list_of_commits(tmp_path: Path) -> None:
     order = np.random.default_rng(3).permutation(40)
     rows = build_rows(40, lambda session: 1.0 if order[session] < 20 else 0.8)

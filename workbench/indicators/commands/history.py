@@ -57,14 +57,11 @@ def history(
 
     Example: workbench indicators history sort --since 2026-11-01
     """
-    from workbench.core.errors import ConfigError
     from workbench.indicators.history import study
     from workbench.indicators.history.history_points import HistoryFilter, load_history
     from workbench.indicators.history.level_changes import analyse_history
 
     _check_sources(points, database)
-    if commits is not None and since is not None:
-        raise ConfigError("a date says nothing in the order of commits", where="--since, --commits", do="give one")
     wanted = HistoryFilter(indicator or None, stack, reference, clock, absolute, commits)
     analysis = analyse_history(load_history(points or database, wanted), since=since)
     written = [] if out is None else [table.write(frame, out) for table, frame in analysis.tables]

@@ -101,8 +101,11 @@ def chart_history(analysis: HistoryAnalysis) -> alt.FacetChart:
         since = alt.Chart().transform_filter("isValid(datum.since)").mark_rule(color=COLOURS["cpu"], strokeWidth=1.5)
         layers.append(since.encode(x=alt.X("since", type="temporal")))
     hidden = analysis.series.height - names.height
+    has_reference = bool((analysis.history.points["reference"] != "").any())
     subtitle = join_sentences(
-        "times better than the reference of the same session",
+        "times better than the reference of the same session"
+        if has_reference
+        else "times better than its first session",
         "each panel has its own axis",
         "lines: levels",
         "dashed: the level changed" if changes.height else "no change of level found",

@@ -177,12 +177,14 @@ def _describe_changes(series: _Series, alpha: float) -> Iterator[dict[str, Any]]
 def _build_change(series: _Series, shape: str, last_before: int, first: int, compared: Interval) -> dict[str, Any]:
     """Row of CHANGES without its numbers of sessions; `last_before`, `first`: places of its sessions."""
     old, new = series.rows[last_before], series.rows[first]
+    is_of_commits = all(row["commit_at"] for row in series.rows)
     (decision,) = decide_beyond([compared], [new["tolerance"]])
     if shape == DRIFT:
         old, new = new, old
     return {
         **{name: new[name] for name in _TEXTS},
-        **{name: series.rows[first][name] for name in ("session_id", "created_at")},
+        "session_id": series.rows[first]["session_id"],
+        "created_at": series.rows[first]["commit_at" if is_of_commits else "created_at"],
         "shape": shape,
         "last_before": series.rows[last_before]["session_id"],
         "ratio": compared.estimate,
@@ -242,7 +244,9 @@ def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
     Sessions since then are outliers only where there are four, else nothing tells an outlier from a change.
     """
     times = [parse_time(row["created_at"]) for row in series.rows]
-    split = sum(time is not None and time.timestamp() < limit for time in times)
+    earlier = [place for place, time in enumerate(times) if time is not None and time.timestamp() < limit]
+    # In the order of commits, one of an older commit that was measured later belongs to those before.
+    split = max(earlier, default=-1) + 1
     n_since = len(times) - split
     before = find_segments(series.values[:split], series.errors[:split])[-1] if split else Segment(0, 0)
     if not n_since or before.end - before.start < MIN_SEGMENT:

@@ -194,7 +194,8 @@ def format_history(analysis: HistoryAnalysis) -> str:
         since = f"{_number(row['ratio'])} [{_number(row['low'])}, {_number(row['high'])}]" if row["verdict"] else NULL
         name = f"{row['metric']} of {row['stack']}"
         rows.append([name, row["sessions"], level, row["changes"], since, row["verdict"]])
-    names = ["series", "sessions", "times the reference", "changes", "since the date", "verdict"]
+    base = "times the reference" if (analysis.history.points["reference"] != "").any() else "times the first session"
+    names = ["series", "sessions", base, "changes", "since the date", "verdict"]
     parts = [format_answer(analysis), "", *format_table(rows, names)]
     if more := analysis.series.filter(pl.col("kind") != MACHINE).height - shown.height:
         parts.append(f"… and {more} more series: --json or --out has all")
