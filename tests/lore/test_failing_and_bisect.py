@@ -98,7 +98,7 @@ class TestDumpedAsItFailed:
         assert {case: check["passed"] for case, check in checks.items()} == dict.fromkeys(CASES, True)
         for case, check in checks.items():
             error_class, beginning = ERRORS[case.partition("-")[0]]
-            assert check["answer"].startswith(f"PASS: the same error: {error_class}: {beginning}")
+            assert check["answer"].startswith(f"PASS (recomputed): the same error: {error_class}: {beginning}")
 
     def test_a_query_that_does_not_fail_is_refused(self, made: dict[str, Any]) -> None:
         assert made["dump"]["sound"]["kind"] == "ConfigError"
@@ -146,7 +146,9 @@ class TestSearchForAnError:
         assert sorted(small) == sorted(failures.VERIFIED)
         assert [name for name, check in small.items() if not check["passed"]] == []
         for name in set(FAILING) & set(small):
-            assert small[name]["answer"].startswith(f"PASS: the same error: {searches[name]['looked_for']}"), name
+            assert small[name]["answer"].startswith(
+                f"PASS (recomputed): the same error: {searches[name]['looked_for']}"
+            ), name
 
     def test_a_smaller_dump_holds_nothing_but_the_rows_that_are_left(self, made: dict[str, Any]) -> None:
         folder = _small(made, "udf")

@@ -83,3 +83,22 @@ def test_an_operator_above_no_partitions_is_dumped(spark: SparkSession, tmp_path
         folder = tmp_path / f"q{number}" / f"loreId-{number}"
         lore.dump(frame, {number: None}, folder.parent)
         assert verified(spark, folder).passed
+
+
+@pytest.mark.parametrize("column", ["v", "CAST(k AS BIGINT)"])
+def test_a_subtree_whose_rows_hang_on_the_partition_is_refused_with_floats_too(
+    spark: SparkSession, tmp_path: Path, column: str
+) -> None:
+    from workbench import lore
+
+    sums = spark.sql(f"SELECT k, sum({column}) AS s FROM a GROUP BY k")
+    frame = sums.selectExpr("k", "s", "spark_partition_id() AS p", "monotonically_increasing_id() AS m")
+    # Coalesced in the query to one partition, as AQE does with few rows.
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    try:
+        tree = lore.tag(frame, labels=False)
+        chosen = max(number for number, node in tree.nodes.items() if node.name == "HashAggregate")
+        with pytest.raises(ConfigError, match="gives other rows alone than in the query"):
+            lore.dump(frame, {chosen: None}, tmp_path / "q", tree=tree, subtree="scans")
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "false")

@@ -73,7 +73,7 @@ def test_a_good_replay_is_one_document_and_code_0(timed: tuple[Done, Path]) -> N
     found = ReplayResult.model_validate_json(done.stdout)
     assert found.passed
     assert found.verification["row_for_row"]
-    assert found.answer.startswith("PASS: 230 rows, row for row")
+    assert found.answer.startswith("PASS (recomputed): 230 rows, row for row")
     assert "SortMergeJoin" in found.plans["replay"]
     assert "LoreReplay input-0" in found.plans["replay"]
 
@@ -110,7 +110,7 @@ def test_a_bundle_is_replayed_with_two_sets_of_settings(dumps: Dumps, tmp_path: 
     sides = ("--a", f"{key}=true", "--b", f"{key}=false")
     done = lore_command("replay", bundle, *ENGINE, "--repeat", "2", *sides)
     assert done.returncode == 0, done.stderr
-    assert "PASS: 230 rows" in done.stdout
+    assert "PASS (recomputed): 230 rows" in done.stdout
     assert "A and B gave the same rows: 230 and 230" in done.stdout
     assert f"{key}=true" in done.stdout
     assert f"{key}=false" in done.stdout

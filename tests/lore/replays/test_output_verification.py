@@ -67,7 +67,7 @@ def with_rows(folder: Path, target: Path, spark: SparkSession, sql: str) -> Path
 
 def test_the_same_rows_pass(spark: SparkSession, sums: Path) -> None:
     found = verified(spark, sums)
-    assert found.answer == "PASS: 7 rows, row for row, compared with the operator recomputed at dump time"
+    assert found.answer == "PASS (recomputed): 7 rows, row for row, compared with the operator recomputed at dump time"
     assert (found.row_for_row, found.missing, found.extra, found.differing, found.note) == (True, (), (), (), ())
 
 
@@ -120,7 +120,9 @@ def test_sums_of_floats_may_differ_in_their_last_bits_and_the_verdict_says_withi
     close = verified(
         spark, with_rows(sums, tmp_path / "close", spark, "SELECT c0, c1 * (1 + 1e-12D) AS c1, c2 FROM kept")
     )
-    assert close.answer.startswith("PASS: 7 rows, floats equal within a relative tolerance of 1e-09, not bit for bit")
+    assert close.answer.startswith(
+        "PASS (recomputed): 7 rows, floats equal within a relative tolerance of 1e-09, not bit for bit"
+    )
     far = verified(spark, with_rows(sums, tmp_path / "far", spark, "SELECT c0, c1 * (1 + 1e-8D) AS c1, c2 FROM kept"))
     assert far.word == "FAIL"
     assert far.differing_column is not None
@@ -227,7 +229,7 @@ def test_an_error_where_the_original_had_none_fails_with_it(spark: SparkSession,
     assert "seven" in sidecar.output.error.message
     same = verified(spark, folder)
     assert same.passed
-    assert same.answer.startswith("PASS: the same error: ")
+    assert same.answer.startswith("PASS (recomputed): the same error: ")
     output = sidecar.output.model_copy(update={"error": None, "fingerprint": {"0": PRINT, "1": PRINT}})
     signed_anew(folder, sidecar.model_copy(update={"output": output}))
     other = verified(spark, folder)

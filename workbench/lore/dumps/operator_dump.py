@@ -136,6 +136,7 @@ class OperatorDump:
         self.scratch = f".{self.final}-{uuid.uuid4().hex[:12]}"
         self.parent = store
         self.unrepeatable: str | None = None
+        self.uncompared: str | None = None
         self.plan: Any = node.java
         self.store = store.subfolder(self.scratch)
 
@@ -186,6 +187,8 @@ class OperatorDump:
 
     def list_run_warnings(self) -> list[str]:
         """Warn that the rows of this dump may not be those of the original run, where they differ from run to run."""
+        if self.uncompared is not None:
+            return [f"loreId {self.node.lore_id}: {self.uncompared}"]
         if self.unrepeatable is None:
             return []
         return [
@@ -211,14 +214,11 @@ class OperatorDump:
             and self.unrepeatable is None
             and not any(prepared_input.masks for prepared_input in prepared)
         ):
-            self._check_subtree_output(output)
+            self._check_subtree_output(output, plan, entries)
         return entries, output
 
-    def _check_subtree_output(self, output: Output) -> None:
-        """Refuse a subtree that gives other rows alone than in the query.
-
-        Of sums of floats only the number of rows is compared, since their last bits depend on the order.
-        """
+    def _check_subtree_output(self, output: Output, plan: bytes, entries: list[InputEntry]) -> None:
+        """Refuse a subtree that gives other rows alone than in the query; floats within the tolerance of sums."""
         if output.error is not None:
             return
         attributes = self.bridge.to_list(self.node.java.output())
@@ -226,10 +226,18 @@ class OperatorDump:
         frame = row_differences.number_columns(self.quiet, rdd, attributes)
         original = row_differences.merge_prints(row_differences.fingerprint_partitions(frame))
         subtree_print = row_differences.merge_prints(output.fingerprint)
-        types = " ".join(field.dataType.simpleString() for field in frame.schema.fields)
-        has_floats = "double" in types or "float" in types
-        if original == subtree_print or (has_floats and original.n_rows == subtree_print.n_rows):
+        if original == subtree_print:
             return
+        kinds = [field.dataType.simpleString() for field in frame.schema.fields]
+        limit = row_differences.choose_tolerance(f"{SUBTREE_PREFIX}{self.node.name}", kinds, None)
+        if limit is not None and original.n_rows == subtree_print.n_rows:
+            if original.n_rows > row_differences.MAX_CLOSE_ROWS:
+                self.uncompared = f"its {original.n_rows} rows with floats are too many to be compared with the query's"
+                return
+            own_attributes, own_rdd, _ = self._compute_over_files(plan, entries)
+            alone = row_differences.number_columns(self.quiet, own_rdd, own_attributes)
+            if row_differences.are_frames_close(frame, alone, limit):
+                return
         raise ConfigError(
             f"the subtree of {self.node.name} gives other rows alone than in the query",
             where=f"loreId {self.node.lore_id}, --subtree",

@@ -161,6 +161,7 @@ def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.
             allowed=shown[:50] or "an input without columns cannot be changed",
             do='take the rows of lore.open(DUMP).inputs["input-0"] and change their values',
         )
+    _refuse_nulls(frame.select(names), columns, where)
     try:
         return frame.select(names).to_arrow().rename_columns(stored).cast(_read_stored_types(folder, entry, columns))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
@@ -170,6 +171,47 @@ def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.
             found=str(error)[:300],
             allowed=[f"{name}: {column.type}" for name, column in zip(shown, columns, strict=True)][:50],
         ) from None
+
+
+def _refuse_nulls(frame: pl.DataFrame, columns: list[InputColumn], where: str) -> None:
+    """Refuse nulls where the plan says that there are none: Spark would read some other value there.
+
+    `frame`: Its columns are those of the input, in order.
+    """
+    for shown, column in zip(frame.columns, columns, strict=True):
+        if path := _find_forbidden_null(frame.to_arrow()[shown], column.type, column.nullable):
+            raise ConfigError(
+                "a null where the plan of this operator has none",
+                where=f"{where}, {shown}{path}",
+                found=f"{column.type if isinstance(column.type, str) else column.type.get('type')}, not nullable",
+                do="give a value, or dump the operator over an input in which this column has nulls",
+            )
+
+
+def _find_forbidden_null(values: Any, kind: Any, nullable: bool) -> str | None:
+    """Where values of a Spark type (its JSON) have a null that the type forbids; null without one."""
+    import pyarrow as pa
+
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if array.null_count and not nullable:
+        return " "
+    if not isinstance(kind, dict) or not len(array):
+        return None
+    valid = array.drop_null()
+    if kind["type"] == "array":
+        return _mark_place("[]", _find_forbidden_null(valid.flatten(), kind["elementType"], kind["containsNull"]))
+    if kind["type"] == "map" and pa.types.is_map(array.type):
+        return _mark_place("{}", _find_forbidden_null(valid.items, kind["valueType"], kind["valueContainsNull"]))
+    if kind["type"] == "struct":
+        for field in kind["fields"]:
+            inner = _find_forbidden_null(valid.field(field["name"]), field["type"], field["nullable"])
+            if inner:
+                return _mark_place(f".{field['name']}", inner)
+    return None
+
+
+def _mark_place(place: str, inner: str | None) -> str | None:
+    return None if inner is None else place + inner.strip()
 
 
 def _read_stored_types(folder: Path, entry: InputEntry, columns: list[InputColumn]) -> pa.Schema:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError
-from workbench.lore.dumps.dump_folder import PartitionPrint, Sidecar
+from workbench.lore.dumps.dump_folder import ORIGINAL_RUN, PartitionPrint, Sidecar
 from workbench.lore.dumps.dump_store import DumpStore
 from workbench.lore.replays.row_differences import (
     RowDifferences,
@@ -72,8 +72,12 @@ class Verification:
 
     @property
     def word(self) -> str:
-        """PASS, FAIL, or UNDECIDED when the operator gives other rows in each run."""
-        return UNDECIDED if self.repeatable is False else "PASS" if self.passed else "FAIL"
+        """PASS, FAIL, or UNDECIDED when the operator gives other rows in each run.
+
+        `PASS (recomputed)`: against what the operator gave when it was dumped, not in the query's own run.
+        """
+        passed = "PASS" if self.compared_with == ORIGINAL_RUN else "PASS (recomputed)"
+        return UNDECIDED if self.repeatable is False else passed if self.passed else "FAIL"
 
     @property
     def answer(self) -> str:

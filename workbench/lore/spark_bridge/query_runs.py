@@ -22,6 +22,17 @@ MAX_MESSAGE_CHARS = 2000
 # An error of a Python worker ends with the line of the exception, after paths and line numbers.
 _PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
 _LOST_TASK = re.compile(r"[Ll]ost task (\d+)\.\d+ in stage (\d+)\.(\d+)")
+_VARYING = tuple(
+    (re.compile(pattern), mark)
+    for pattern, mark in (
+        (r"\b(TID|task|stage) \d+(\.\d+)*", r"\1"),
+        (r"@[0-9a-f]{5,}", "@"),
+        (r"\b0x[0-9a-fA-F]+", "0x"),
+        (r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", "<id>"),
+        (r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d)?", "<time>"),
+        (r"(?<![\w/])(/private)?(/var)?/(tmp|folders)/[^\s'\",;:)\]]+", "/tmp/…"),  # noqa: S108 - a mark, no file
+    )
+)
 # Joins and aggregates take most of the time and cause most wrong results.
 PREFERRED_OPERATORS = ("Join", "Aggregate", "CartesianProduct")
 
@@ -107,10 +118,16 @@ def _split_python_error(message: str) -> tuple[str, str]:
 
 
 def _normalize_message(message: str) -> str:
-    """The message without task numbers, addresses and traces, which differ from run to run."""
+    """The message without what differs from run to run: task numbers, addresses, traces, ids, times, temporary paths.
+
+    >>> _normalize_message("no <object at 0x7f3c> in /tmp/spark-1f2e/a.json at 2026-11-29 10:00:01, task 3.0")
+    'no <object at 0x> in /tmp/… at <time>, task'
+    """
     lines = [line.rstrip() for line in message.splitlines() if not re.match(r"\s*(at [\w.$]+\(|File \")", line)]
-    text = re.sub(r"\b(TID|task|stage) \d+(\.\d+)*", r"\1", "\n".join(lines).strip())
-    return re.sub(r"@[0-9a-f]{5,}", "@", text)[:MAX_MESSAGE_CHARS]
+    text = "\n".join(lines).strip()
+    for pattern, mark in _VARYING:
+        text = pattern.sub(mark, text)
+    return text[:MAX_MESSAGE_CHARS]
 
 
 def tag_plan(frame: DataFrame, *, run: bool = True, labels: bool = True) -> PlanTree:
@@ -334,7 +351,9 @@ def find_unrepeatable_part(plan: Any, bridge: Bridge) -> str | None:
             return f"{_first_line(expression)} of {kind.removesuffix('Exec')}"
         if part := _find_user_function(expression, bridge):
             return f"{part} of {kind.removesuffix('Exec')}"
-    for below in (*bridge.to_list(plan.children()), *bridge.to_list(plan.subqueries())):
+    # What a cache holds now may not be what it held in the query: it is computed anew where blocks were dropped.
+    cached = [plan.relation().cachedPlan()] if kind == "InMemoryTableScanExec" else []
+    for below in (*bridge.to_list(plan.children()), *bridge.to_list(plan.subqueries()), *cached):
         if part := find_unrepeatable_part(below, bridge):
             return part
     return None
