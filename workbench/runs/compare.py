@@ -175,6 +175,16 @@ class PairedTable:
         """Columns with an interval in both runs."""
         return [name for name in self.columns if name in self.baseline.intervals and name in self.candidate.intervals]
 
+    def list_figures(self) -> list[str]:
+        """Columns of numbers that can be compared: neither of the key, nor about another figure."""
+        about = {*self.key, *self.own, *_INTERVAL_DETAILS}
+        about |= {end for side in (self.baseline, self.candidate) for ends in side.intervals.values() for end in ends}
+        return [
+            name
+            for name in self.columns
+            if name not in about and self.candidate.frame.schema[name].is_numeric() and not self.find_mismatch(name)
+        ]
+
     def find_mismatch(self, column: str) -> str:
         """Why a column's values in the two runs cannot be compared; empty where they can."""
         sides = self._get_column(column)
@@ -459,8 +469,8 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
         len(pairs.both),
         pairs.key,
         pairs.own,
-        tuple(_shorten_name(pairs.format_row_name(row)) for row in pairs.only_baseline),
-        tuple(_shorten_name(pairs.format_row_name(row)) for row in pairs.only_candidate),
+        tuple(shorten_name(pairs.format_row_name(row)) for row in pairs.only_baseline),
+        tuple(shorten_name(pairs.format_row_name(row)) for row in pairs.only_candidate),
         tuple(_iterate_contrasts(pairs, objection)),
         tuple(_iterate_changes(pairs, objection)),
         column_notes=tuple(pairs.describe_columns()),
@@ -486,7 +496,7 @@ def _iterate_contrasts(pairs: PairedTable, objection: str) -> Iterator[Contrast]
             ratio = ratios.independent_ratio(base, other)
             if reason := objections[column]:
                 ratio = replace(ratio, estimate=None, low=None, high=None, p_value=None, reason=reason)
-            name = _shorten_name(pairs.format_row_name(after))
+            name = shorten_name(pairs.format_row_name(after))
             base_unit, unit = units[column]
             yield Contrast(name, column, unit, base, other, ratio, baseline_unit=base_unit)
 
@@ -507,7 +517,7 @@ def _iterate_changes(pairs: PairedTable, objection: str) -> Iterator[Change]:
             if not _is_same_value(base, other):
                 values = (_to_json_value(base), _to_json_value(other))
                 yield Change(
-                    _shorten_name(pairs.format_row_name(after)),
+                    shorten_name(pairs.format_row_name(after)),
                     column,
                     pairs.find_units(column)[1],
                     *values,
@@ -547,7 +557,7 @@ def _subtract_numbers(base: Any, other: Any) -> float | None:
         return None
 
 
-def _shorten_name(text: str) -> str:
+def shorten_name(text: str) -> str:
     """A name of at most so many characters, with a digest where it is cut: names that begin alike stay apart."""
     if len(text) <= MAX_TEXT_CHARS:
         return text

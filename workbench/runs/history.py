@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError
 from workbench.core.units import find_unit_factor
 from workbench.runs.compare import Contrast, Verdict, compare_runs, judge_contrasts, scale_interval
+from workbench.runs.levels import Fact, LevelSearch, find_levels
 
 if TYPE_CHECKING:
     from workbench.runs.catalogue import StoredRun
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 MAX_HISTORY_RUNS = 50
 # What a run concludes stands in its own row; here is what may explain it.
 _OUTCOMES = ("status", "verdict", "answer", "reasons")
-Fact = tuple[str, str, str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,37 @@ class RunHistory:
 
     `facts`: For each run what differs from the last valid one before it: kind, name, before, after.
     `figures`: Those that moved first, then in the order of the tables. `n_left_out`: Older runs beyond the limit.
+    `levels`: Figures whose level changed.
     """
 
     runs: tuple[StoredRun, ...]
     facts: tuple[tuple[Fact, ...], ...]
     figures: tuple[FigureHistory, ...]
     n_left_out: int
+    levels: LevelSearch = field(default_factory=LevelSearch)
 
     @property
     def answer(self) -> str:
         """The result in one or two sentences."""
-        moved = [figure for figure in self.figures if figure.n_told_apart]
         text = f"{sum(not run.objection for run in self.runs)} of {len(self.runs)} runs are valid"
+        return "; ".join([text, self._describe_steps(), *self._describe_levels()]) + "."
+
+    def _describe_steps(self) -> str:
+        moved = [figure for figure in self.figures if figure.n_told_apart]
         if not self.figures:
-            return f"{text}; no figure has an interval in two of them."
+            return "no figure has an interval in two of them"
         if not moved:
-            return f"{text}; none of {len(self.figures)} figures is told apart from one run to the next."
+            return f"none of {len(self.figures)} figures is told apart from one run to the next"
         first = moved[0]
         more = f", {first.name} most often" if first.n_told_apart > 1 else f", among them {first.name}"
-        return f"{text}; {len(moved)} of {len(self.figures)} figures went up or down from one run to the next{more}."
+        return f"{len(moved)} of {len(self.figures)} figures went up or down from one run to the next{more}"
+
+    def _describe_levels(self) -> list[str]:
+        found, of = self.levels.figures, f"of {self.levels.n_searched} figures"
+        changed = sum(any(change.shape != "outlier" for change in figure.changes) for figure in found)
+        far = sum(figure.changes[-1].shape == "outlier" for figure in found)
+        texts = [f"{changed} {of} changed their level"] if changed else []
+        return texts + ([f"{far} {of} are far from their level in the last run"] if far else [])
 
 
 def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> RunHistory:
@@ -80,8 +92,8 @@ def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> 
     whose name (`table.column row`) has one of these texts in it.
 
     Each run is compared with the last valid one before it; one that is not valid has no verdicts, and none after it is
-    held against it. Verdicts hold for all steps of all figures together (Holm, 90 %, margin 2 %). It does not show slow
-    drifts, of which no single step is told apart.
+    held against it. Verdicts hold for all steps of all figures together (Holm, 90 %, margin 2 %). Changes of level and
+    slow drifts: `find_levels`.
     """
     # A run may be there twice, as a copy.
     ordered = sorted({run.run_id: run for run in runs}.values(), key=lambda run: (run.began, run.run_id))
@@ -103,14 +115,15 @@ def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> 
             facts.append((*(fact for fact in comparison.facts if fact[1] not in _OUTCOMES), *columns))
             contrasts += [(before, place, table.name, row) for table in comparison.tables for row in table.contrasts]
         before = before if run.objection else place
-    return RunHistory(
-        tuple(kept), tuple(facts), tuple(_join_steps(contrasts, len(kept), figures)), len(ordered) - len(kept)
-    )
+    stepped = _join_steps(contrasts, len(kept))
+    chosen = [one for one in stepped if not figures or any(text in one.name for text in figures)]
+    levels = find_levels(kept, facts, figures=figures)
+    if figures and not chosen and not levels.n_searched:
+        raise ConfigError("no figure with this name", where="--figure", found=list(figures), do="leave it out")
+    return RunHistory(tuple(kept), tuple(facts), tuple(chosen), len(ordered) - len(kept), levels)
 
 
-def _join_steps(
-    contrasts: Sequence[tuple[int, int, str, Contrast]], n_runs: int, wanted: Sequence[str]
-) -> list[FigureHistory]:
+def _join_steps(contrasts: Sequence[tuple[int, int, str, Contrast]], n_runs: int) -> list[FigureHistory]:
     """Join the contrasts of consecutive runs to figures: place of the run before, of the run, table, contrast.
 
     A figure whose unit changes is one as long as a plain factor leads to its last unit, and else another figure.
@@ -130,10 +143,6 @@ def _join_steps(
         for one in present
         if any(value is not None and value.low is not None for value in one.values)
     ]
-    if wanted:
-        found = [figure for figure in found if any(text in figure.name for text in wanted)]
-        if not found:
-            raise ConfigError("no figure with this name", where="--figure", found=list(wanted), do="leave it out")
     return sorted(found, key=lambda figure: -figure.n_told_apart)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import charts
-from workbench.core.formats import format_moment
+from workbench.core.formats import format_moment, format_number
 from workbench.report import display
 from workbench.runs.compare_page import (
     build_interval_document,
@@ -16,8 +16,10 @@ from workbench.runs.compare_page import (
     format_interval,
     write_made_page,
 )
-from workbench.runs.history import Fact, FigureHistory, RunHistory
+from workbench.runs.history import FigureHistory, RunHistory
+from workbench.runs.levels import Fact, FigureLevels, LevelChange
 from workbench.runs.threshold_gate import format_threshold_summary
+from workbench.stats.change_points import MIN_POINTS, MIN_SEGMENT
 
 if TYPE_CHECKING:
     import altair as alt
@@ -42,6 +44,8 @@ def format_history(history: RunHistory) -> str:
         lines += [f"    {describe_fact(fact)}" for fact in history.facts[place][:MAX_FACTS]]
         if len(history.facts[place]) > MAX_FACTS:
             lines.append(f"    and {len(history.facts[place]) - MAX_FACTS} more changes")
+    if history.levels.n_searched:
+        lines += ["", *format_levels(history)]
     for figure in history.figures[:MAX_LINES]:
         lines += ["", f"{figure.name}{f' ({figure.unit})' if figure.unit else ''}"]
         for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True):
@@ -51,6 +55,53 @@ def format_history(history: RunHistory) -> str:
     if len(history.figures) > MAX_LINES:
         lines += ["", f"and {len(history.figures) - MAX_LINES} more figures: --figure TEXT chooses, --json has all"]
     return "\n".join(lines)
+
+
+def format_levels(history: RunHistory) -> list[str]:
+    """Changes of level in lines, with what else changed there; the newest first."""
+    levels = history.levels
+    counted = f"{levels.n_searched} figures in {MIN_POINTS} valid runs or more"
+    told = [(figure, change) for figure in levels.figures for change in reversed(figure.changes)]
+    if not told:
+        return [f"No change of level is shown ({counted})."]
+    lines = [f"Changes of level ({counted}):"]
+    for figure, change in told[:MAX_LINES]:
+        lines.append(f"    {describe_level_change(history, figure, change)}")
+        lines += [f"        there: {describe_fact(fact)}" for fact in change.facts[:MAX_FACTS]]
+        if len(change.facts) > MAX_FACTS:
+            lines.append(f"        there: {len(change.facts) - MAX_FACTS} more changes")
+        if change.shape in ("step", "outlier") and not change.facts:
+            lines.append("        there: nothing else that the records know")
+    if len(told) > MAX_LINES:
+        lines.append(f"    and {len(told) - MAX_LINES} more changes: --figure TEXT chooses, --json has all")
+    if levels.n_left_out:
+        lines.append(f"    {levels.n_left_out} figures are not searched: --figure TEXT chooses")
+    return lines
+
+
+def describe_level_change(history: RunHistory, figure: FigureLevels, change: LevelChange) -> str:
+    """A change of level as a sentence without a full stop: what it was, what it is, since when, and by how much."""
+    first, last = (history.runs[place].run_id for place in (change.first, change.last))
+    unit = f" {figure.unit}" if figure.unit else ""
+    before, after = f"{format_number(change.before)}{unit}", f"{format_number(change.after)}{unit}"
+    since = first if first == last else f"a run from {first} to {last}"
+    shown = format_interval(change.change)
+    size = f"{shown} times" if change.is_ratio else f"a difference of {shown}{unit}"
+    size += f", {effect}" if (effect := find_effect(figure, change)) else ""
+    if change.shape == "outlier":
+        where = f"run {last}" if first == last else f"the runs from {first} to {last}"
+        text = f"{figure.name} is {after} in {where}, and its level {before} ({size})"
+        return f"{text}: an outlier, until {MIN_SEGMENT} runs show a level"
+    if change.shape == "step":
+        return f"{figure.name} is {after} since {since}, and was {before} before ({size})"
+    how = "drifted" if change.shape == "drift" else "went, by a step or a drift,"
+    return f"{figure.name} {how} from {before} to {after} from run {first} to run {last} ({size})"
+
+
+def find_effect(figure: FigureLevels, change: LevelChange) -> str:
+    """better or worse; empty where the table does not say which direction is good."""
+    good = {"lower": "LOWER", "higher": "HIGHER"}.get(figure.better)
+    return "" if good is None else "better" if good == change.verdict else "worse"
 
 
 def describe_state(run: StoredRun) -> str:
@@ -82,9 +133,7 @@ def build_history_document(history: RunHistory) -> dict[str, Any]:
         "answer": history.answer,
         "n_left_out": history.n_left_out,
         "runs": [
-            build_run_document(run)
-            | {"thresholds": run.record.get("thresholds")}
-            | {"changes": [dict(zip(("kind", "name", "before", "after"), fact, strict=True)) for fact in facts]}
+            build_run_document(run) | {"thresholds": run.record.get("thresholds")} | {"changes": _build_facts(facts)}
             for run, facts in zip(history.runs, history.facts, strict=True)
         ],
         "figures": [
@@ -98,7 +147,35 @@ def build_history_document(history: RunHistory) -> dict[str, Any]:
             }
             for figure in history.figures
         ],
+        "levels": {
+            "n_figures": history.levels.n_searched,
+            "n_left_out": history.levels.n_left_out,
+            "figures": [_build_level_document(history, figure) for figure in history.levels.figures],
+        },
     }
+
+
+def _build_level_document(history: RunHistory, figure: FigureLevels) -> dict[str, Any]:
+    names = ("table", "row", "column", "unit", "better")
+    changes = [
+        {
+            "shape": change.shape,
+            "verdict": change.verdict,
+            "effect": find_effect(figure, change) or None,
+            "first_run": history.runs[change.first].run_id,
+            "last_run": history.runs[change.last].run_id,
+            "before": change.before,
+            "after": change.after,
+            "ratio" if change.is_ratio else "difference": build_interval_document(change.change),
+            "changes": _build_facts(change.facts),
+        }
+        for change in figure.changes
+    ]
+    return {name: getattr(figure, name) for name in names} | {"n_runs": len(figure.places), "changes": changes}
+
+
+def _build_facts(facts: Sequence[Fact]) -> list[dict[str, str | None]]:
+    return [dict(zip(("kind", "name", "before", "after"), fact, strict=True)) for fact in facts]
 
 
 def write_history_page(history: RunHistory, path: str | Path) -> Path:
@@ -208,6 +285,10 @@ def _build_notebook(history: RunHistory) -> Any:
             cells.append(build_result_cell(f"chart_figure(found, found.figures[{place}])", build_mime_bundle(chart)))
         shown = display.table(build_figure_frame(history), caption="All figures", limit=MAX_TABLE_ROWS)
         cells.append(build_result_cell("build_figure_frame(found)", shown))
+    if history.levels.n_searched:
+        heading, *lines = format_levels(history)
+        cells += [v4.new_markdown_cell("## Changes of level")]
+        cells += [build_result_cell("format_levels(found)", display.bullets([heading, *map(str.strip, lines)]))]
     cells += [v4.new_markdown_cell("## Runs, and what changed from one to the next")]
     runs = display.table(build_run_frame(history), caption=title, limit=MAX_TABLE_ROWS)
     cells += [build_result_cell("build_run_frame(found)", runs)]
@@ -227,7 +308,7 @@ def _build_headline(history: RunHistory) -> CellDisplay:
 def _list_notes(history: RunHistory) -> list[str]:
     notes = [
         "Verdicts hold for all steps of all figures together (Holm, 90 %, margin 2 %); runs are taken as independent.",
-        "A slow drift, of which no single step is told apart, has no verdict: look at the line.",
+        "Changes of level need 12 valid runs of a figure and hold together (99 %, margin 2 %), without a cause.",
         "Runs that did not succeed have no figures here; runs that are not valid are shown and compared with nothing.",
     ]
     if history.n_left_out:

@@ -237,7 +237,8 @@ class RunQuestions:
         """Show the runs of an area over time: figures with intervals, those that moved first, and what changed beside.
 
         Each run is held against the last valid one before it. Runs that are not valid are listed with the reasons; they
-        have no verdicts, and nothing is held against them.
+        have no verdicts, and nothing is held against them. `levels`: figures whose level changed over 12 valid runs or
+        more: step, drift, change (one of the two) or outlier (the last runs), where, and what else changed there.
         """
         runs, unread = self._list_area(area, since)
         document = build_history_document(build_history(runs, figures=figures))
