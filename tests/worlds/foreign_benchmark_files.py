@@ -56,8 +56,8 @@ FOREIGN: dict[str, Foreign] = {
     "Google Benchmark console": Foreign(
         "gb.txt",
         "2026-09-01T02:00:00+00:00\nRunning ./bench\nRun on (8 X 3000 MHz CPU s)\n"
-        "-----------------------------------------------------\nBenchmark           Time             CPU   Iterations\n"
-        "-----------------------------------------------------\nBM_Sum/64        23.6 ns         16.1 ns      4212187\n",
+        "-------------------------------------------------\nBenchmark           Time             CPU   Iterations\n"
+        "-----------------------------------------\nBM_Sum/64        23.6 ns         16.1 ns      4212187\n",
         "Google Benchmark",
     ),
     "BenchmarkDotNet JSON": Foreign(

@@ -15,7 +15,9 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.command import app
 from workbench.indicators.store import asv_results
-from workbench.indicators.store.asv_results import FAILED, SKIPPED, import_results, is_results
+from workbench.indicators.store.asv_results import FAILED, SKIPPED, import_results
+from workbench.indicators.store.import_formats import FORMATS
+from workbench.indicators.store.result_files import detect_format
 from workbench.indicators.store.session_import import ImportedSession, ImportReport
 
 RECORDED = Path(__file__).parents[3] / "data" / "samples" / "indicators" / "asv" / "results"
@@ -287,7 +289,7 @@ def test_a_damaged_file_of_a_folder_is_left_out_and_named(tmp_path: Path, text: 
     with pytest.raises(InputError):
         import_results([damaged], tmp_path / "out")
     (tmp_path / "m" / "a.json").unlink()
-    with pytest.raises(InputError, match="no result file that can be read"):
+    with pytest.raises(InputError, match="no result file of asv that can be read"):
         import_results([tmp_path], tmp_path / "out")
     if text in ("{", "[]", "[" * 50):
         write_results(tmp_path)
@@ -314,11 +316,11 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     write_results(tmp_path, name="b")
 
     for name, limit, given in (
-        ("MAX_CASES", 2, path), ("MAX_RUNS", 5, path), ("MAX_FILES", 1, tmp_path),
-        ("MAX_TOTAL_RUNS", 6, tmp_path), ("MAX_BYTES", 99, path),
+        ("asv_results.MAX_CASES", 2, path), ("asv_results.MAX_RUNS", 5, path), ("result_files.MAX_FILES", 1, tmp_path),
+        ("benchmark_import.MAX_TOTAL_RUNS", 6, tmp_path),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
-            patch.setattr(asv_results, name, limit)
+            patch.setattr(f"workbench.indicators.store.{name}", limit)
             with pytest.raises(InputError, match="too "):
                 import_results([given], tmp_path / name)
     assert import_one(path, tmp_path / "out").ok == 6
@@ -333,8 +335,9 @@ def test_results_of_asv_are_told_from_other_files(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "x.json").write_text(json.dumps({"name": "PiMatmul"}))
 
-    assert [is_results(one) for one in (path, path.parent, tmp_path / "results", RECORDED)] == [True] * 4
-    assert [is_results(one) for one in (tmp_path, tmp_path / "other", tmp_path / "none")] == [False] * 3
+    found = [detect_format(one, FORMATS) for one in (path, path.parent, tmp_path / "results", RECORDED)]
+    assert found == ["asv"] * 4
+    assert [detect_format(one, FORMATS) for one in (tmp_path / "other", tmp_path / "none")] == ["amun"] * 2
 
 
 @pytest.fixture

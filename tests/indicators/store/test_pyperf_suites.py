@@ -16,7 +16,9 @@ from workbench.core.errors import InputError
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.store.archive import inspection_id, write_result
 from workbench.indicators.store.archive_sync import sync_sessions
-from workbench.indicators.store.pyperf_suites import export_session, import_suites, is_suite
+from workbench.indicators.store.import_formats import FORMATS
+from workbench.indicators.store.pyperf_suites import export_session, import_suites
+from workbench.indicators.store.result_files import detect_format
 from workbench.indicators.store.sql_database import open_database
 from workbench.indicators.store.sql_queries import Filters, run_query
 
@@ -69,13 +71,13 @@ def test_one_file_holds_all_arms_and_a_session_without_anything_for_pyperf_is_re
 
 def test_importing_again_gives_the_same_session_and_a_compressed_suite_another_stack(tmp_path: Path) -> None:
     path = suite(tmp_path / "x.json", {"sort": [0.5]}, hostname="a-machine-of-mine")
-    first, again = import_suites([path], tmp_path / "out"), import_suites([path], tmp_path / "out")
+    first, again = import_suites([path], tmp_path / "out").sessions, import_suites([path], tmp_path / "out").sessions
     assert first[0].session == again[0].session
     texts = [file.read_text() for file in first[0].folder.rglob("*") if file.is_file()]
     assert not any("a-machine-of-mine" in text for text in texts)
     packed = tmp_path / "x.json.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    (one,) = import_suites([path, packed], tmp_path / "out")
+    (one,) = import_suites([path, packed], tmp_path / "out").sessions
     assert [arm.name for arm in one.session.arms] == ["x", "x-1"]
 
 
@@ -132,7 +134,7 @@ def test_each_suite_is_a_stack_and_each_process_a_run(tmp_path: Path) -> None:
     first = suite(tmp_path / "old.json", {"sort": [0.5, 0.25], "join": [2.0]})
     other = suite(tmp_path / "new.json", {"sort": [0.125, 0.25]})
 
-    (one,) = import_suites([first, other], tmp_path / "out")
+    (one,) = import_suites([first, other], tmp_path / "out").sessions
 
     session, found = one.session, load_observations(one.folder)
     assert (session.backend, session.design, session.baseline) == ("imported", "blocks", "old")
@@ -152,7 +154,7 @@ def test_what_was_exported_comes_back_with_the_same_values(tmp_path: Path) -> No
     making.archive(tmp_path / "a", making.session(cases=(SCANNED,)))
     export_session(tmp_path / "a", tmp_path / "suites")
 
-    (one,) = import_suites([tmp_path / "suites"], tmp_path / "out", baseline="2.2.6")
+    (one,) = import_suites([tmp_path / "suites"], tmp_path / "out", baseline="2.2.6").sessions
 
     before, after = (
         load_observations(folder).values.select("metric", "arm", "round", "value").rows()
@@ -176,7 +178,7 @@ def test_what_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
 
-    with pytest.raises(InputError, match="not a pyperf suite"):
+    with pytest.raises(InputError, match="not a pyperf suite|nested too deeply"):
         import_suites([path], tmp_path / "out")
 
 
@@ -189,9 +191,9 @@ def test_what_is_not_there_or_damaged_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.json")
     for name, told in (
         ("none.json", "cannot be read"),
-        ("empty", "no pyperf suites"),
-        ("x.json.gz", r"(?s)cannot be read.*found: Not a gzipped file"),
-        ("damaged.json.gz", "not a pyperf suite"),
+        ("empty", "no pyperf suite"),
+        ("x.json.gz", "not a pyperf suite"),
+        ("damaged.json.gz", "a damaged gzip file"),
         ("fifo.json", "not a regular file"),
     ):
         with pytest.raises(InputError, match=told):
@@ -206,7 +208,7 @@ def test_a_duration_that_is_none_is_null(tmp_path: Path, duration: str) -> None:
     path = suite(tmp_path / "x.json", {"sort": [0.5]}, duration=12.25)
     path.write_text(path.read_text().replace("12.25", duration))
 
-    (one,) = import_suites([path], tmp_path / "out")
+    (one,) = import_suites([path], tmp_path / "out").sessions
 
     assert load_observations(one.folder).runs["duration_s"].to_list() == [None]
 
@@ -215,14 +217,13 @@ def test_the_same_figures_from_two_machines_are_two_sessions(tmp_path: Path) -> 
     found = []
     for name in "XY":
         path = suite(tmp_path / "suite", {"sort": [0.5]}, cpu_model_name=f"Model {name}").rename(tmp_path / "x.json")
-        found += import_suites([path], tmp_path / "out")
+        found += import_suites([path], tmp_path / "out").sessions
     assert [one.session.hardware.cpu_model for one in found] == ["Model X", "Model Y"]
     assert found[0].folder != found[1].folder
 
 
 def test_a_suite_is_told_from_other_json(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(json.dumps({"name": "PiMatmul"}))
+    (tmp_path / "x.json").write_text(json.dumps({"name": "PiMatmul", "@result": {}}))
 
-    assert is_suite(suite(tmp_path / "s.json", {"sort": [0.5]}))
-    assert not is_suite(tmp_path / "x.json")
-    assert not is_suite(tmp_path)
+    assert detect_format(suite(tmp_path / "s.json", {"sort": [0.5]}), FORMATS) == "pyperf"
+    assert detect_format(tmp_path / "x.json", FORMATS) == "amun"

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from workbench.core.errors import InputError
 from workbench.indicators.command import app
-from workbench.indicators.store.pytest_benchmarks import import_benchmarks, is_benchmark_file
+from workbench.indicators.store.import_formats import FORMATS
+from workbench.indicators.store.pytest_benchmarks import import_benchmarks
+from workbench.indicators.store.result_files import detect_format
 
 
 def write_file(folder: Path, number: int, median_s: float, **more: object) -> Path:
@@ -38,7 +40,7 @@ def test_a_slower_benchmark_is_a_regression_of_its_commit(tmp_path: Path) -> Non
     folder.mkdir()
     for number in range(28):
         write_file(folder, number, (1e-3 if number < 14 else 1.2e-3) * (1 + draw.gauss(0, 0.01)))
-    assert is_benchmark_file(folder)
+    assert detect_format(folder, FORMATS) == "pytest-benchmark"
     database, invoke = str(tmp_path / "h.db"), CliRunner().invoke
     imported = invoke(app, ["import", str(folder), "--out", str(tmp_path / "out")])
     assert imported.exit_code == 0, imported.output
@@ -58,9 +60,8 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a file of pytest-benchmark"):
         import_benchmarks([write_file(tmp_path, 1, 1.0, benchmarks=[{"stats": {}}])], tmp_path / "out")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no files of pytest-benchmark"):
+    with pytest.raises(InputError, match="no file of pytest-benchmark"):
         import_benchmarks([tmp_path / "empty"], tmp_path / "out")
-    assert not is_benchmark_file(tmp_path / "empty")
 
 
 def test_hosts_timers_and_local_changes_are_other_series_unless_hosts_are_joined(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_hosts_timers_and_local_changes_are_other_series_unless_hosts_are_joined
     ]
 
     def identify(**given: str) -> list[tuple[str, str, str]]:
-        sessions = [entry.session for entry in import_benchmarks(files, tmp_path / "out", **given)]
+        sessions = [entry.session for entry in import_benchmarks(files, tmp_path / "out", **given).sessions]
         return [(one.hardware.key, one.arms[0].name, one.cases[0].label) for one in sessions]
 
     assert len(set(identify())) == 4
@@ -87,7 +88,7 @@ def test_long_names_stay_apart_and_times_are_in_utc_with_those_of_commits(tmp_pa
     benches = [{"fullname": f"{name}-{end}]", "stats": {"median": 1.0}} for end in ("small", "large")]
     commit = {"id": "b" * 40, "time": "2026-01-01T09:00:00+09:00"}
     path = write_file(tmp_path, 1, 1.0, benchmarks=benches, datetime="2026-01-02T02:00:00+09:00", commit_info=commit)
-    (entry,) = import_benchmarks([path], tmp_path / "out")
+    (entry,) = import_benchmarks([path], tmp_path / "out").sessions
     labels = [case.label for case in entry.session.cases]
     assert len(set(labels)) == 2
     assert max(map(len, labels)) <= 200

@@ -1,4 +1,4 @@
-"""`workbench indicators import`: import measurements of Amun, pyperf, asv or pytest-benchmark as sessions."""
+"""`workbench indicators import`: import measurements of other benchmark tools as sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from workbench.indicators.store.session_import import ImportedSession
 
 MAX_SHOWN = 20
-FORMATS = ("amun", "pyperf", "asv", "pytest-benchmark")
 
 
 def import_(
@@ -23,9 +22,9 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="FILE|DIR…",
-            help="Amun inspections (folders or single documents), printed documents (*.stdout, *.json), pyperf suites, "
-            "asv results (.asv/results, a machine's folder in it, or single files), files of pytest-benchmark "
-            "(--benchmark-json) or .benchmarks.",
+            help="Files or folders of hyperfine (--export-json), Google Benchmark (--benchmark_out), criterion "
+            "(target/criterion), JMH (-rf json), go test -bench, CodSpeed, pyperf, asv (.asv/results), "
+            "pytest-benchmark (--benchmark-json), Amun; a CSV (time, series, value, unit, direction, commit, machine).",
         ),
     ],
     out: Annotated[
@@ -34,7 +33,12 @@ def import_(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="amun, pyperf, asv or pytest-benchmark; by default detected from the content."),
+        typer.Option(
+            "--format",
+            help="hyperfine, google-benchmark, criterion, jmh, go-bench, codspeed, pyperf, asv, pytest-benchmark, amun "
+            "or csv.",
+            show_default="by the content",
+        ),
     ] = None,
     indicator: Annotated[
         list[str] | None,
@@ -46,113 +50,64 @@ def import_(
     ] = None,
     stack: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="pyperf, pytest-benchmark: each file is a session of this stack, for `history`."
-        ),
+        typer.Option(metavar="NAME", help="The stack of all files, for `history`. Not for asv and amun."),
     ] = None,
     machine: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="pyperf, pytest-benchmark, asv: the machine of all files, whatever they say, such as ci for a pool of "
-            "equal hosts.",
+            help="The machine of all files, whatever they say, such as ci for a pool of equal hosts. Not for amun.",
             show_default="by host, processor and cores",
         ),
     ] = "",
+    revision: Annotated[
+        str | None, typer.Option(metavar="COMMIT", help="The commit of all files, where the tool tells none.")
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When the files were measured, where the tool does not tell it (hyperfine, criterion, JMH, go).",
+            show_default="last change of each file",
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if any file could not be read.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Import measurements of other tools as sessions: one per machine, since machines are never compared.
 
-    Amun: the layouts of all releases; the lock of each inspection is its stack. pyperf: each file is a stack; with
-    --stack, and of pytest-benchmark always, each file is a session. asv: each result file is a session of its own, with
-    the commit as its revision and the environment as its stack; recorded samples are runs, and failed or skipped
-    benchmarks are counted. As the order of such runs is unknown, no verdict follows from them: they can be shown,
-    queried and exported, and after `sync`, `history --absolute` shows them over time. Another host, processor, timer,
-    or a commit with local changes is another series; --machine joins hosts. Host names are dropped. Importing again
-    changes nothing.
+    Each file is a session; of Amun, and of pyperf without --stack, all files of a machine are one. Repetitions are
+    runs: each time of hyperfine, repetition of Google Benchmark, fork of JMH, line of go test, sample of asv. Of
+    criterion, CodSpeed and pytest-benchmark the median is one run. Failed runs have no value and are counted.
+
+    As the order of such runs is unknown, no verdict follows from them: they can be shown, queried and exported, and
+    after `sync`, `history --absolute` shows them over time. Another host, processor, timer, debug build, or a commit
+    with local changes is another series; --machine joins hosts. Host names are dropped. Importing again changes
+    nothing.
 
     Exit code 0 with at least one run with values, else 1.
 
-    Example: workbench indicators import inspections/ --out data/runs/indicators
+    Example: hyperfine --export-json h.json ./job && workbench indicators import h.json --revision $(git rev-parse HEAD)
     """
-    from workbench.core.errors import ConfigError
-
-    if form not in (None, *FORMATS):
-        raise ConfigError("no such format", where="--format", found=form, allowed=FORMATS)
-    folder = out if out is not None else default_out() / "indicators"
-    form = form or _detect_format(paths)
-    if form != "amun" and indicator:
-        raise ConfigError(f"{form}'s benchmarks need no indicator", where="--indicator")
-    if baseline is not None and (form in ("asv", "pytest-benchmark") or stack):
-        raise ConfigError(f"each session of {form} has one stack", where="--baseline", found=baseline[:80])
-    if stack and form not in ("pyperf", "pytest-benchmark"):
-        raise ConfigError(f"{form} tells its stacks", where="--stack", found=stack[:80])
-    if machine and form == "amun":
-        raise ConfigError("amun tells its machines", where="--machine", found=machine[:80])
-    sessions, problems, notices = _import_paths(form, paths, folder, indicator or [], baseline, stack, machine)
-    finish_command(
-        lambda: _print_import(form, sessions, problems, notices),
-        lambda: _build_import_document(form, sessions, problems, notices),
-        as_json=as_json,
-        is_valid=any(session.ok for session in sessions) and not (strict and problems),
-    )
-
-
-def _import_paths(
-    form: str,
-    paths: list[Path],
-    folder: Path,
-    indicators: list[str],
-    baseline: str | None,
-    stack: str | None,
-    machine: str,
-) -> tuple[list[ImportedSession], list[tuple[Path, str]], dict[str, int]]:
-    """Import all paths: the sessions, the unreadable files with reasons, and notices with their counts."""
     from workbench.console.terminal import show_progress_count
-    from workbench.indicators.compat_thoth import amun_import
-    from workbench.indicators.shipped.indicator_classes import load_indicator
-    from workbench.indicators.store import asv_results, pyperf_suites, pytest_benchmarks
+    from workbench.indicators.store import import_formats
+    from workbench.indicators.store.benchmark_import import ImportOptions, check_revision, check_time
 
+    form = import_formats.find_import_format(paths, form)
+    given = {"indicator": indicator, "baseline": baseline, "stack": stack, "machine": machine, "time": time}
+    import_formats.check_options(form, {**given, "revision": revision})
+    options = ImportOptions(
+        stack, machine, check_revision(revision), check_time(time), baseline, tuple(indicator or ())
+    )
+    folder = out if out is not None else default_out() / "indicators"
     with show_progress_count("documents") as progress:
-        if form == "pyperf":
-            imported = pyperf_suites.import_suites(
-                paths, folder, baseline=baseline, stack=stack, machine=machine, progress=progress
-            )
-            return imported, [], {}
-        if form == "pytest-benchmark":
-            imported = pytest_benchmarks.import_benchmarks(
-                paths, folder, stack=stack, machine=machine, progress=progress
-            )
-            return imported, [], {}
-        if form == "asv":
-            report = asv_results.import_results(paths, folder, machine=machine, progress=progress)
-        else:
-            classes = [load_indicator(name) for name in indicators]
-            report = amun_import.import_documents(
-                paths, folder, indicators=classes, baseline=baseline, progress=progress
-            )
-        return report.sessions, report.problems, report.notices
-
-
-def _detect_format(paths: list[Path]) -> str:
-    from workbench.indicators.store.asv_results import is_results
-    from workbench.indicators.store.pytest_benchmarks import is_benchmark_file
-
-    if all(map(is_benchmark_file, paths)):
-        return "pytest-benchmark"
-    if all(map(_has_suites, paths)):
-        return "pyperf"
-    return "asv" if all(map(is_results, paths)) else "amun"
-
-
-def _has_suites(path: Path) -> bool:
-    from workbench.indicators.store.pyperf_suites import is_suite
-
-    if path.is_dir():
-        files = [file for file in sorted(path.iterdir()) if file.is_file()]
-        return bool(files) and any(map(is_suite, files[:5]))
-    return is_suite(path)
+        report = import_formats.FORMATS[form].import_paths(paths, folder, options, progress)
+    finish_command(
+        lambda: _print_import(form, report.sessions, report.problems, report.notices),
+        lambda: _build_import_document(form, report.sessions, report.problems, report.notices),
+        as_json=as_json,
+        is_valid=any(session.ok for session in report.sessions) and not (strict and report.problems),
+    )
 
 
 def _build_import_document(

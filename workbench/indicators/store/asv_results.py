@@ -25,12 +25,13 @@ from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import session_import
 from workbench.indicators.store.archive import OUTSIDE, Arm, Hardware, is_inside
+from workbench.indicators.store.benchmark_import import ImportedSet, ImportOptions, import_files
+from workbench.indicators.store.result_files import ResultFile, list_result_files
 from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport, shorten_text
 
 RESULT_VERSION = 2
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 20
-MAX_FILES = 10_000
 MAX_PARAMETERS = 50
 MAX_COMBINATIONS = 10_000
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
@@ -39,7 +40,6 @@ _UPDATE = "write it with asv 0.5 or newer; `asv update` converts older files"
 MAX_CASES = 10_000
 MAX_SAMPLES = 10_000
 MAX_RUNS = 100_000
-MAX_TOTAL_RUNS = 1_000_000
 MAX_PACKAGES = 5000
 MAX_TEXT = 120
 MAX_MILLISECONDS = 253_402_300_800_000
@@ -55,7 +55,7 @@ _UNITS_BY_NAME = (
 )
 
 
-class ResultFile(BaseModel):
+class ResultDocument(BaseModel):
     """Fields that are read of a result file: a commit in an environment on a machine. Further keys are ignored."""
 
     commit_hash: str = Field(pattern=r"^[0-9A-Za-z._-]{1,64}$")
@@ -82,39 +82,12 @@ class StoredValue:
     samples: list[Any]
 
 
-def list_result_files(path: Path) -> list[Path]:
-    """Result files of a folder and of the machines' folders in it; a path that is no folder as it is."""
-    if not path.is_dir():
-        return [path]
-    listed = itertools.chain(path.glob("*.json"), path.glob("*/*.json"))
-    paths = sorted(itertools.islice((file for file in listed if file.name not in (BENCHMARKS, MACHINE)), MAX_FILES + 1))
-    if outside := [file for file in paths if not is_inside(file, path.resolve())]:
-        raise InputError(OUTSIDE, where=outside[0], do="name the file itself")
-    if not paths:
-        allowed = ".asv/results, or the folder of a machine in it"
-        raise InputError("no results of asv in this folder", where=path, allowed=allowed)
-    if len(paths) > MAX_FILES:
-        raise InputError("too many result files", where=path, allowed=f"at most {MAX_FILES:,}", do="name some of them")
-    return paths
-
-
-def is_results(path: Path) -> bool:
-    """Whether a path is a result file of asv, or a folder of results."""
-    if path.is_dir() and (path / BENCHMARKS).is_file():
-        return True
-    try:
-        return any(_has_result_keys(_read_json(file)) for file in list_result_files(path)[:5])
-    except InputError:
-        return False
-
-
-def read_result_file(path: Path) -> ResultFile:
-    """Read a result file."""
-    document = _read_json(path)
+def read_asv_file(document: Any, path: Path) -> ResultDocument:
+    """A result file by its document."""
     if _has_result_keys(document) and document.get("version") != RESULT_VERSION:
         version = json.dumps(document.get("version"))[:40]
         raise InputError(f"{_NOUN} in another format", where=path, found=version, allowed=RESULT_VERSION, do=_UPDATE)
-    return validate_model(ResultFile, document, noun=_NOUN, where=path, do=_UPDATE)
+    return validate_model(ResultDocument, document, noun=_NOUN, where=path, do=_UPDATE)
 
 
 def read_benchmarks(path: Path, cache: dict[Path, Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -131,7 +104,7 @@ def read_benchmarks(path: Path, cache: dict[Path, Mapping[str, Any]]) -> Mapping
     return {}
 
 
-def read_machine(path: Path, result_file: ResultFile) -> Mapping[str, Any]:
+def read_machine(path: Path, result_file: ResultDocument) -> Mapping[str, Any]:
     """Facts of the machine of a result file, from the file itself and from `machine.json` beside it."""
     file = path.parent / MACHINE
     return {**(_read_object(file, "description of a machine") if file.is_file() else {}), **result_file.params}
@@ -160,10 +133,6 @@ def _align_column(column: Any, count: int, where: str) -> list[Any]:
         finding = len(column) if isinstance(column, list) else type(column).__name__
         raise InputError("not one entry per combination of parameters", where=where, found=finding, allowed=count)
     return column
-
-
-def _read_json(path: Path) -> Any:
-    return read_json_file(path, noun=_NOUN, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
 
 
 def _has_result_keys(document: Any) -> bool:
@@ -225,35 +194,29 @@ def import_results(
 
     Returns: Sessions in the order of the files; `problems` are files of a folder that could not be read.
     """
-    named = [Path(path) for path in paths]
-    files = list({file.resolve(): file for path in named for file in list_result_files(path)}.values())
-    report, benchmark_lists, total = ImportReport([], [], {}), dict[Path, Mapping[str, Any]](), 0
-    for index, path in enumerate(files):
-        benchmarks = read_benchmarks(path, benchmark_lists)
-        try:
-            result_file = read_result_file(path)
-            runs = _convert_results(path, result_file, benchmarks, machine)
-        except InputError as error:
-            if path in named:
-                raise
-            report.problems.append((path, " ".join(str(error).split())))
-            continue
-        total += len(runs)
-        if total > MAX_TOTAL_RUNS:
-            do = "import the files from this one on with a further call"
-            raise InputError("too many runs for one import", where=path, allowed=f"at most {MAX_TOTAL_RUNS:,}", do=do)
-        created_at = _format_time(result_file.date) or None
-        sessions = session_import.write_sessions(runs, out, revision=result_file.commit_hash, created_at=created_at)
-        report.sessions.extend(sessions)
-        if progress is not None:
-            progress(index + 1, len(files))
-    if not report.sessions:
-        raise InputError("no result file that can be read", found=[reason for _, reason in report.problems[:5]])
-    return report
+    benchmark_lists = dict[Path, Mapping[str, Any]]()
+
+    def read_file(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+        for document in file.read_documents(_NOUN, notices):
+            found = read_asv_file(document, file.path)
+            benchmarks = read_benchmarks(file.path, benchmark_lists)
+            runs = _convert_results(file.path, found, benchmarks, options.machine)
+            yield ImportedSet(runs, found.commit_hash, _format_time(found.date) or None)
+
+    return import_files(
+        paths,
+        out,
+        read_file,
+        form="asv",
+        noun=_NOUN,
+        options=ImportOptions(machine=machine),
+        list_files=partial(list_result_files, noun=_NOUN, skip=(BENCHMARKS, MACHINE)),
+        progress=progress,
+    )
 
 
 def _convert_results(
-    path: Path, result_file: ResultFile, benchmarks: Mapping[str, Any], machine: str
+    path: Path, result_file: ResultDocument, benchmarks: Mapping[str, Any], machine: str
 ) -> list[ImportedRun]:
     """The samples of a result file as runs; each combination of parameters is a case."""
     arm, facts = _build_arm(result_file), read_machine(path, result_file)
@@ -330,7 +293,7 @@ def _judge_value(value: Any) -> tuple[Status, str | None]:
     return ("not finite", "a value that is not finite") if abs(value) > sys.float_info.max else ("ok", None)
 
 
-def _build_arm(result_file: ResultFile) -> Arm:
+def _build_arm(result_file: ResultDocument) -> Arm:
     """Arm of an environment; asv's name of it is replaced where it has a path or a secret in it."""
     requirements = {
         name.removeprefix("pip+"): str(version) for name, version in sorted(result_file.requirements.items())

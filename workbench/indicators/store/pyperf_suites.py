@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.files import read_up_to, replace_atomically
+from workbench.core.files import replace_atomically
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import archive, session_import
 from workbench.indicators.store.archive import Arm, PlannedMetric, Result, Session, parse_time
-from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportedSession
+from workbench.indicators.store.benchmark_import import ImportedSet, ImportOptions, import_files
+from workbench.indicators.store.result_files import ResultFile
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
 
 if TYPE_CHECKING:
     import pyperf
@@ -33,7 +34,7 @@ _UNITS: dict[str, tuple[str, int, int]] = {
     "MiB": ("byte", 2**20, 1),
     "GiB": ("byte", 2**30, 1),
 }
-MAX_BYTES = 256 << 20
+_NOUN = "pyperf suite"
 MAX_RUNS = 100_000
 MAX_VALUES = 10_000
 
@@ -196,89 +197,55 @@ def import_suites(
     baseline: str | None = None,
     stack: str | None = None,
     machine: str = "",
+    revision: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[ImportedSession]:
+) -> ImportReport:
     """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file.
 
     `stack`: Each file is a session of its own instead, all of the stack of this name.
     `machine`: Name of the machine that all files are of, whatever they say; empty: by what they say.
+    `revision`: Commit of all files, since pyperf tells none.
     """
-    files = [file for path in paths for file in _list_files(Path(path))]
-    by_session: list[list[ImportedRun]] = [[]]
     arms: dict[str, Arm] = {}
-    for index, path in enumerate(files):
-        suite = _load_suite(path)
-        if stack:
-            by_session.append([])
-        runs = by_session[-1]
-        runs += _convert_runs(suite, _build_arm(path, suite, {} if stack else arms, stack), machine)
-        if len(runs) > MAX_RUNS:
-            raise InputError("too many runs", where=path, found=len(runs), allowed=f"at most {MAX_RUNS:,}")
-        if progress is not None:
-            progress(index + 1, len(files))
-    if not any(by_session):
-        raise InputError("no benchmark with a value", where=", ".join(map(str, files))[:500])
-    return [
-        session
-        for runs in by_session
-        if runs
-        for session in session_import.write_sessions(runs, out, baseline=baseline)
-    ]
+    together: list[ImportedRun] = []
+
+    def read_file(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+        del options
+        for document in file.read_documents(_NOUN, notices, do="python -m pyperf … -o FILE"):
+            suite = _load_suite(document, file.path)
+            runs = _convert_runs(suite, _build_arm(file.path, suite, {} if stack else arms, stack), machine)
+            together.extend(() if stack else runs)
+            if max(len(together), len(runs)) > MAX_RUNS:
+                raise InputError("too many runs", where=file.path, allowed=f"at most {MAX_RUNS:,}")
+            yield ImportedSet(runs)
+
+    def write_together(found: ImportReport) -> None:
+        """The runs of all files as one session per machine."""
+        found.sessions.extend(session_import.write_sessions(together, out, baseline=baseline, revision=revision))
+
+    return import_files(
+        paths,
+        out,
+        read_file,
+        form="pyperf",
+        noun=_NOUN,
+        options=ImportOptions(stack=stack, machine=machine, revision=revision),
+        write_together=None if stack else write_together,
+        progress=progress,
+    )
 
 
-def is_suite(path: Path) -> bool:
-    """Whether a file looks like a pyperf suite."""
-    if not path.is_file() or path.suffix not in (".json", ".gz"):
-        return False
-    if path.name.endswith(".json.gz"):
-        return True
-    try:
-        document = json.loads(read_up_to(path, MAX_BYTES))
-    except (InputError, OSError, ValueError, RecursionError):
-        return False
-    return isinstance(document, dict) and isinstance(document.get("benchmarks"), list)
-
-
-def _list_files(path: Path) -> list[Path]:
-    """The suites of a folder, or the file itself."""
-    if path.is_dir():
-        suites = [file for file in sorted(path.iterdir()) if is_suite(file)]
-        if outside := [file for file in suites if not archive.is_inside(file, path.resolve())]:
-            raise InputError(archive.OUTSIDE, where=outside[0], do="name the file itself")
-        if not suites:
-            raise InputError("no pyperf suites in this folder", where=path, allowed="*.json written by pyperf with -o")
-        return suites
-    return [path]
-
-
-def _load_suite(path: Path) -> pyperf.BenchmarkSuite:
+def _load_suite(document: Any, path: Path) -> pyperf.BenchmarkSuite:
     """Load a suite; whatever pyperf raises for an invalid one becomes an input error."""
     import pyperf
 
     try:
-        return pyperf.BenchmarkSuite.loads(_read_suite_text(path))
-    except OSError as error:  # the error of an uncompressed file has no strerror
-        raise InputError("cannot be read", where=path, found=error.strerror or str(error)) from None
+        return pyperf.BenchmarkSuite.loads(json.dumps(document))
     # pyperf does not validate documents, so invalid ones raise any of these.
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, EOFError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(
-            "not a pyperf suite", where=path, found=str(error)[:200], allowed="JSON written by pyperf with -o FILE"
+            f"not a {_NOUN}", where=path, found=str(error)[:200], allowed="JSON written by pyperf with -o FILE"
         ) from None
-
-
-def _read_suite_text(path: Path) -> str:
-    """Text of a file; the size limit also applies to decompressed text."""
-    raw = read_up_to(path, MAX_BYTES)
-    if path.suffix != ".gz":
-        return raw.decode("utf-8")
-    import gzip
-    import io
-
-    with gzip.open(io.BytesIO(raw)) as file:
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise InputError("pyperf suite is too large", where=path, allowed=f"at most {MAX_BYTES >> 20} MiB unpacked")
-    return raw.decode("utf-8")
 
 
 def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm], stack: str | None) -> Arm:

@@ -1,0 +1,61 @@
+"""Reads results of pytest-codspeed (`--codspeed --codspeed-mode walltime`): each benchmark's median is one run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from workbench.core.errors import InputError
+from workbench.indicators.store.benchmark_import import (
+    ImportedSet,
+    ImportOptions,
+    MeasuredBenchmark,
+    Measurement,
+    build_set,
+    judge_value,
+    require_rows,
+)
+from workbench.indicators.store.result_files import ResultFile
+
+NOUN = "result of CodSpeed"
+_WALLTIME = "pytest --codspeed --codspeed-mode walltime"
+_FILE_NAME = re.compile(r"results_([0-9]{13})\b")
+
+
+def read_codspeed(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+    """The benchmarks of each document of a file."""
+    for document in file.read_documents(NOUN, notices, do=_WALLTIME):
+        rows = require_rows(document, "benchmarks", NOUN, file.path)
+        instrument = _get_part(document, "instrument").get("type")
+        if instrument != "walltime":
+            raise InputError("no times in this file", where=file.path, found=str(instrument)[:40], do=_WALLTIME)
+        python = str(_get_part(_get_part(document, "python"), "sysconfig").get("py_version") or "")[:20]
+        match = _FILE_NAME.match(file.path.name)
+        moment = datetime.fromtimestamp(int(match[1]) / 1000, UTC).isoformat() if match else ""
+        measured = Measurement("codspeed", stack=f"Python {python}".strip(), python=python, measured_at=moment)
+        names = _shorten_places([str(row.get("uri") or row.get("name")) for row in rows])
+        for name, row in zip(names, rows, strict=True):
+            run = judge_value(_get_part(row, "stats").get("median_ns"))
+            measured.benchmarks.append(MeasuredBenchmark(name, "ns", "lower", [run]))
+        yield build_set(measured, options, notices)
+
+
+def _get_part(document: Any, key: str) -> Mapping[str, Any]:
+    part = document.get(key) if isinstance(document, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
+
+
+def _shorten_places(names: list[str]) -> list[str]:
+    """Names without the folders that all of them share, where these begin at the root of the machine.
+
+    >>> _shorten_places(["/home/me/x/tests/test_a.py::test_a", "/home/me/x/tests/b/test_b.py::test_b"])
+    ['test_a.py::test_a', 'b/test_b.py::test_b']
+    """
+    folders = [name.partition("::")[0].rpartition("/")[0] for name in names]
+    if not folders or not all(folder.startswith("/") for folder in folders):
+        return names
+    shared = os.path.commonpath(folders).rstrip("/")
+    return [name[len(shared) + 1 :] for name in names]

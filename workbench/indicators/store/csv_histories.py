@@ -1,0 +1,113 @@
+"""Reads a plain CSV: each row is a point of a history, with its time, series, value, unit and direction."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator
+
+from workbench.core.errors import InputError
+from workbench.indicators.store.archive import parse_time
+from workbench.indicators.store.benchmark_import import (
+    ImportedSet,
+    ImportOptions,
+    MeasuredBenchmark,
+    MeasuredRun,
+    Measurement,
+    build_set,
+    find_base_unit,
+    format_time,
+    judge_value,
+)
+from workbench.indicators.store.result_files import ResultFile, add_notice
+
+NOUN = "CSV of a history"
+REQUIRED = ("time", "series", "value", "unit", "direction")
+OPTIONAL = ("commit", "machine")
+MAX_ROWS = 50_000
+_EXAMPLE = f"columns: {', '.join(REQUIRED)}, and if you like {', '.join(OPTIONAL)}"
+
+
+def read_csv(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+    """The rows of one time, commit and machine are a session."""
+    measured: dict[tuple[str, str, str], Measurement] = {}
+    told: dict[str, tuple[str, str]] = {}
+    copies: Counter[tuple[str, ...]] = Counter()
+    for number, row in _list_rows(file, notices):
+        where = f"{file.path}, line {number}"
+        copies[tuple(row.values())] += 1
+        if copies[tuple(row.values())] > 1:
+            add_notice(notices, "a row that stands twice: counted once")
+            continue
+        time, series, unit, direction = row["time"], row["series"], row["unit"], row["direction"].lower()
+        if parse_time(time) is None or time.isdigit():
+            raise InputError("not a time", where=where, found=time[:60], allowed="2026-01-31T12:00:00+00:00")
+        if not series:
+            raise InputError("a row without the name of its series", where=where)
+        if direction not in ("lower", "higher"):
+            raise InputError("not a direction", where=where, found=direction[:40], allowed="lower or higher")
+        known = told.setdefault(series, (find_base_unit(unit)[0], direction))
+        if known != (find_base_unit(unit)[0], direction):
+            found = f"{unit[:40]} {direction} after {known[0][:40]} {known[1]}"
+            raise InputError("one series with two units or directions", where=f"{where}, {series[:80]}", found=found)
+        key = (format_time(time, notices), row.get("commit", ""), row.get("machine", ""))
+        one = measured.setdefault(
+            key, Measurement("csv", machine=key[2], model=key[2], revision=key[1] or None, measured_at=key[0])
+        )
+        run = _judge_text(row["value"], where)
+        one.benchmarks.append(MeasuredBenchmark(series, unit, "higher" if direction == "higher" else "lower", [run]))
+    for one in measured.values():
+        yield build_set(one, options, notices)
+
+
+def _list_rows(file: ResultFile, notices: dict[str, int]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows by column, with the numbers of their lines."""
+    head = file.text.lstrip().split("\n", 1)[0]
+    mark = max(",;\t", key=head.count)
+    reader = csv.reader(io.StringIO(file.text), delimiter=mark)
+    try:
+        columns: list[str] | None = None
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if not any(cells):
+                continue
+            if columns is None:
+                columns = _check_columns([cell.lower() for cell in cells], file)
+            elif [cell.lower() for cell in cells] == columns:
+                add_notice(notices, "the line with the columns stands again: files put together")
+            elif len(cells) != len(columns):
+                found = f"{len(cells)} cells of {len(columns)}"
+                do = "quote texts with a comma; is the file cut off?"
+                raise InputError(
+                    "not a cell for each column", where=f"{file.path}, line {reader.line_num}", found=found, do=do
+                )
+            elif reader.line_num > MAX_ROWS:
+                raise InputError("too many rows", where=file.path, allowed=f"at most {MAX_ROWS:,}")
+            else:
+                yield reader.line_num, dict(zip(columns, cells, strict=True))
+    except csv.Error as error:
+        raise InputError(f"not a {NOUN}", where=f"{file.path}, line {reader.line_num}", found=str(error)) from None
+    if not file.text.endswith("\n"):
+        add_notice(notices, "the last line has no end: it may be cut off")
+
+
+def _check_columns(columns: list[str], file: ResultFile) -> list[str]:
+    missing = [name for name in REQUIRED if name not in columns]
+    unknown = [name for name in columns if name not in (*REQUIRED, *OPTIONAL)]
+    if missing or unknown or len(set(columns)) < len(columns):
+        found = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)[:200]}"
+        found = found if missing or unknown else "a column twice"
+        raise InputError(f"not the columns of a {NOUN}", where=file.path, found=found, do=_EXAMPLE)
+    return columns
+
+
+def _judge_text(text: str, where: str) -> MeasuredRun:
+    """The value of a cell; an empty one or NaN is a run without a value, and other texts are refused."""
+    if not text:
+        return judge_value(None)
+    try:
+        return judge_value(float(text.replace("_", "x")))
+    except ValueError:
+        do = "write numbers with a decimal point, the unit in its own column"
+        raise InputError("not a number", where=where, found=text[:60], do=do) from None

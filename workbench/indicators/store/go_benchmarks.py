@@ -1,0 +1,159 @@
+"""Reads the output of `go test -bench`, plain or with -json: each line of a benchmark is a run."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from workbench.core.errors import InputError
+from workbench.indicators.contract.indicator import Better
+from workbench.indicators.store.benchmark_import import (
+    ImportedSet,
+    ImportOptions,
+    MeasuredBenchmark,
+    MeasuredRun,
+    Measurement,
+    build_set,
+    judge_value,
+)
+from workbench.indicators.store.result_files import ResultFile, add_notice
+
+NOUN = "output of go test -bench"
+CUT_OFF = "the last line is cut off, and was left out"
+NO_END = "no closing line of go test for a package: the file may be incomplete"
+TWICE = "a package several times in one file: its lines are further runs"
+_HEADER = re.compile(r"(goos|goarch|pkg|cpu): (.*)")
+_LINE = re.compile(r"(Benchmark\S*)[ \t]+(\d+)[ \t]+(\S.*)")
+_UNIT = re.compile(r"Unit[ \t]+(\S+)[ \t]+(.*)")
+_FAILED = re.compile(r"\s*--- (FAIL|SKIP): (Benchmark\S*)")
+_END = re.compile(r"(ok|FAIL)[ \t]+(\S+)(.*)")
+_DIRECTIONS: dict[str, Better] = {
+    "ns/op": "lower", "sec/op": "lower", "B/op": "lower", "allocs/op": "lower", "MB/s": "higher", "B/s": "higher",
+}  # fmt: skip
+_TIMES = ("ns/op", "sec/op")
+
+
+@dataclass
+class _Output:
+    """What was read so far; `failed` waits for the package, which Go names after its failed benchmarks, too."""
+
+    facts: dict[str, str] = field(default_factory=dict)
+    is_open: bool = False
+    seen: Counter[str] = field(default_factory=Counter)
+    better: dict[str, Better] = field(default_factory=dict)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    measured: dict[tuple[str, str, str], Measurement] = field(default_factory=dict)
+    lines: list[tuple[Measurement, str, str]] = field(default_factory=list)
+    lost: list[tuple[Measurement, str, str]] = field(default_factory=list)
+
+    def find_measurement(self) -> Measurement:
+        """The measurement of this system and processor."""
+        system, architecture, model = (self.facts.get(name, "") for name in ("goos", "goarch", "cpu"))
+        stack = f"Go {system}/{architecture}" if system else "Go"
+        return self.measured.setdefault(
+            (system, architecture, model), Measurement("go-bench", stack=stack, model=model)
+        )
+
+    def close(self, package: str) -> None:
+        """The end of a package: benchmarks that failed are its own."""
+        for kind, name in self.failed:
+            self.lost.append((self.find_measurement(), f"{package}.{name}" if package else name, kind))
+        self.failed, self.is_open = [], False
+
+
+def read_go(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+    """The benchmarks of a file, a set for each system and processor."""
+    output = _Output()
+    for text in _list_outputs(file, notices):
+        _read_output(text, output, notices)
+    if max(output.seen.values(), default=0) > 1:
+        add_notice(notices, TWICE)
+    benchmarks: dict[tuple[int, str, str], MeasuredBenchmark] = {}
+    for measured, name, rest in output.lines:
+        for value, unit in _parse_pairs(rest, file, name):
+            key = (id(measured), name, unit)
+            if key not in benchmarks:
+                # Go and benchstat know the direction of these; of others a line "Unit" tells it.
+                better = output.better.get(unit, _DIRECTIONS.get(unit))
+                one = MeasuredBenchmark(name, unit, better, quantity="" if unit in _TIMES else unit)
+                benchmarks[key] = one
+                measured.benchmarks.append(one)
+            benchmarks[key].runs.append(value)
+    for measured, name, kind in output.lost:
+        reason = "failed: see the output of go test" if kind == "FAIL" else "skipped"
+        measured.benchmarks.append(
+            MeasuredBenchmark(name, "ns/op", "lower", [MeasuredRun(None, "empty", reason, None)])
+        )
+        add_notice(notices, "benchmarks that failed or were skipped")
+    for measured in output.measured.values():
+        yield build_set(measured, options, notices)
+
+
+def _list_outputs(file: ResultFile, notices: dict[str, int]) -> list[str]:
+    """The output of each package from the messages of -json; of plain output the text itself."""
+    if not file.text.lstrip().startswith("{"):
+        return [file.text]
+    texts: dict[str, list[str]] = {}
+    for message in file.read_documents(NOUN, notices, do="go test -bench . > FILE"):
+        if isinstance(message, dict) and message.get("Action") == "output":
+            texts.setdefault(str(message.get("Package", "")), []).append(str(message.get("Output", "")))
+    return ["".join(parts) for parts in texts.values()]
+
+
+def _read_output(text: str, output: _Output, notices: dict[str, int]) -> None:
+    """Read the lines of an output in their order."""
+    lines = text.split("\n")
+    for number, raw in enumerate(lines, 1):
+        line = raw.rstrip("\r \t")
+        if header := _HEADER.fullmatch(line):
+            _read_header(header[1], header[2].strip(), output, notices)
+        elif unit := _UNIT.fullmatch(line):
+            told = re.search(r"better=(higher|lower)", unit[2])
+            if told:
+                output.better[unit[1]] = "higher" if told[1] == "higher" else "lower"
+        elif match := _LINE.fullmatch(line):
+            if number == len(lines):
+                add_notice(notices, CUT_OFF)
+                continue
+            package = output.facts.get("pkg", "")
+            name = f"{package}.{match[1]}" if package else match[1]
+            output.lines.append((output.find_measurement(), name, match[3]))
+        elif failed := _FAILED.match(line):
+            # The parent of a failed part fails, too.
+            output.failed = [one for one in output.failed if not failed[2].startswith(f"{one[1]}/")]
+            output.failed.append((failed[1], failed[2]))
+        elif end := _END.fullmatch(line):
+            if end[1] == "FAIL":
+                add_notice(notices, f"go test failed in package {end[2][:80]}{end[3][:40]}")
+            output.close(end[2])
+        elif line.startswith("Benchmark") and len(line.split()) > 1:
+            add_notice(notices, CUT_OFF if number == len(lines) else "lines of benchmarks that could not be read")
+    if output.is_open:
+        add_notice(notices, NO_END)
+    output.close(output.facts.get("pkg", ""))
+
+
+def _read_header(key: str, value: str, output: _Output, notices: dict[str, int]) -> None:
+    if key == "goos":
+        output.facts.pop("cpu", None)  # not told of every processor
+    if key == "pkg":
+        if output.is_open:
+            add_notice(notices, NO_END)
+        output.is_open = True
+        output.seen[value] += 1
+    output.facts[key] = value
+
+
+def _parse_pairs(rest: str, file: ResultFile, name: str) -> Iterator[tuple[MeasuredRun, str]]:
+    """Values with their units."""
+    words = rest.split()
+    if len(words) % 2:
+        raise InputError("a value without a unit", where=f"{file.path}, {name[:80]}", found=rest[:120])
+    for text, unit in zip(words[::2], words[1::2], strict=True):
+        try:
+            value: float | str = float(text)
+        except ValueError:
+            value = text
+        yield judge_value(value), unit

@@ -1,0 +1,96 @@
+"""Reads results of Google Benchmark (`--benchmark_out=FILE`): each repetition is a run, aggregates are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from workbench.core.errors import InputError
+from workbench.core.units import find_unit_factor
+from workbench.indicators.store.benchmark_import import (
+    ImportedSet,
+    ImportOptions,
+    MeasuredBenchmark,
+    MeasuredRun,
+    Measurement,
+    build_set,
+    format_time,
+    judge_value,
+    require_mapping,
+    require_rows,
+)
+from workbench.indicators.store.result_files import ResultFile, add_notice
+from workbench.indicators.store.session_import import shorten_text
+
+NOUN = "result of Google Benchmark"
+DEBUG = "debug build"
+ONLY_MEDIAN = "aggregates without repetitions: their median is one run"
+_ENDINGS = ("_mean", "_median", "_stddev", "_cv", "_BigO", "_RMS")
+_KNOWN = frozenset(
+    {
+        "aggregate_name", "aggregate_unit", "cpu_time", "error_message", "error_occurred", "family_index", "iterations",
+        "label", "name", "per_family_instance_index", "real_time", "repetition_index", "repetitions", "run_name",
+        "run_type", "skip_message", "skipped", "threads", "time_unit",
+    }
+)  # fmt: skip
+
+
+def read_google(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+    """The benchmarks of each document of a file."""
+    for document in file.read_documents(NOUN, notices, do="./benchmark --benchmark_out=FILE"):
+        rows = require_rows(document, "benchmarks", NOUN, file.path)
+        context = require_mapping(document.get("context"), "context", file.path)
+        cores = context.get("num_cpus")
+        measured = Measurement(
+            "google-benchmark",
+            stack="Google Benchmark",
+            build=DEBUG if context.get("library_build_type") == "debug" else "",
+            cores=cores if isinstance(cores, int) and not isinstance(cores, bool) and 0 < cores < 2**31 else None,
+            machine=str(context.get("host_name") or ""),
+            measured_at=format_time(context.get("date"), notices),
+        )
+        if measured.build:
+            add_notice(notices, "a debug build of the library (library_build_type): another stack, not for figures")
+        if context.get("cpu_scaling_enabled") is True:
+            add_notice(notices, "CPU frequency scaling was on (cpu_scaling_enabled): times vary more")
+        measured.benchmarks = _read_rows(rows, file, notices)
+        yield build_set(measured, options, notices)
+
+
+def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, notices: dict[str, int]) -> list[MeasuredBenchmark]:
+    """Benchmarks with their repetitions; one with aggregates alone has its median."""
+    benchmarks: dict[str, MeasuredBenchmark] = {}
+    medians: dict[str, MeasuredRun] = {}
+    counters: set[str] = set()
+    for row in rows:
+        full = str(row.get("name") or "")
+        name = str(row.get("run_name") or full)
+        counters |= {key for key in row if key not in _KNOWN and not key.endswith("_coefficient") and key != "big_o"}
+        if row.get("run_type") == "aggregate" or ("run_type" not in row and full.endswith(_ENDINGS)):
+            is_time = row.get("aggregate_unit", "time") == "time"
+            if row.get("aggregate_name", full.rpartition("_")[2]) == "median" and is_time:
+                medians[name.removesuffix("_median")] = _judge_row(row, file)
+            continue
+        benchmarks.setdefault(name, MeasuredBenchmark(name, "s", "lower")).runs.append(_judge_row(row, file))
+    only = {name: run for name, run in medians.items() if name not in benchmarks}
+    if only:
+        add_notice(notices, ONLY_MEDIAN, len(only))
+    if counters:
+        names = ", ".join(sorted(shorten_text(name, 40) for name in counters)[:5])
+        add_notice(notices, f"counters whose direction is not told were left out: {names}")
+    failed = sum(run.status == "empty" for one in benchmarks.values() for run in one.runs)
+    if failed:
+        add_notice(notices, "failed or skipped runs, left out of all figures", failed)
+    return [*benchmarks.values(), *(MeasuredBenchmark(name, "s", "lower", [run]) for name, run in only.items())]
+
+
+def _judge_row(row: Mapping[str, Any], file: ResultFile) -> MeasuredRun:
+    if row.get("error_occurred"):
+        return MeasuredRun(None, "empty", f"failed: {shorten_text(str(row.get('error_message')))}", None)
+    if row.get("skipped"):
+        return MeasuredRun(None, "empty", f"skipped: {shorten_text(str(row.get('skip_message')))}", None)
+    unit = str(row.get("time_unit", "ns"))
+    scale = find_unit_factor(unit, "s")
+    if scale is None:
+        raise InputError("not a unit of time", where=file.path, found=unit[:40], allowed="ns, us, ms, s")
+    return judge_value(row.get("real_time"), scale=scale, cpu=row.get("cpu_time"))

@@ -1,0 +1,77 @@
+"""Reads results of hyperfine (`--export-json`): each time is a run; runs with another exit code have no value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from workbench.core.errors import InputError
+from workbench.indicators.store.benchmark_import import (
+    ImportedSet,
+    ImportOptions,
+    MeasuredBenchmark,
+    MeasuredRun,
+    Measurement,
+    build_set,
+    judge_value,
+    require_rows,
+)
+from workbench.indicators.store.result_files import ResultFile, add_notice
+from workbench.indicators.store.session_import import shorten_text
+
+NOUN = "result of hyperfine"
+MAX_NOTES = 20
+_EXPORT = "hyperfine --export-json FILE"
+
+
+def read_hyperfine(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+    """The commands of each document of a file."""
+    for document in file.read_documents(NOUN, notices, do=_EXPORT):
+        measured, times = Measurement("hyperfine"), list[str]()
+        for row in require_rows(document, "results", NOUN, file.path):
+            name = _name_command(row)
+            measured.benchmarks += _read_command(row, name, f"{file.path}, {shorten_text(name, 80)}", notices)
+            cpu = [row.get(key) for key in ("user", "system")]
+            if all(isinstance(value, int | float) for value in cpu):
+                times.append(f"{name}: user {cpu[0]:.4g} s and system {cpu[1]:.4g} s on average")
+        measured.notes = tuple(shorten_text(text) for text in times[:MAX_NOTES])
+        yield build_set(measured, options, notices)
+
+
+def _name_command(row: Mapping[str, Any]) -> str:
+    """Command with the values of a parameter scan, since commands with a name of their own do not show them."""
+    parameters = row.get("parameters")
+    values = parameters.items() if isinstance(parameters, Mapping) else ()
+    text = ", ".join(f"{name}={value}" for name, value in values)
+    return f"{row.get('command', 'command')}" + (f" ({text})" if text else "")
+
+
+def _read_command(
+    row: Mapping[str, Any], name: str, where: str, notices: dict[str, int]
+) -> Iterator[MeasuredBenchmark]:
+    """Times of a command, and the largest memory of each run where hyperfine tells it."""
+    times, codes, sizes = row.get("times"), row.get("exit_codes"), row.get("memory_usage_byte")
+    if not isinstance(times, list) or not times:
+        raise InputError("no times of single runs", where=where, found="summaries alone", do=_EXPORT)
+    if codes is None:
+        add_notice(notices, "no exit codes in the file: failed runs are not known")
+        codes = [0] * len(times)
+    if not isinstance(codes, list) or len(codes) != len(times):
+        found = f"{len(times)} times"
+        raise InputError("not an exit code for each run", where=where, found=found, do=_EXPORT)
+    judged = {"": [_judge_run(value, code) for value, code in zip(times, codes, strict=True)]}
+    if isinstance(sizes, list) and len(sizes) == len(times):
+        judged["memory"] = [_judge_run(value, code) for value, code in zip(sizes, codes, strict=True)]
+    failed = sum(run.exit_code != 0 for run in judged[""])
+    if failed:
+        add_notice(notices, "runs with an exit code other than 0, left out of all figures", failed)
+    for quantity, runs in judged.items():
+        yield MeasuredBenchmark(name, "bytes" if quantity else "s", "lower", runs, quantity)
+
+
+def _judge_run(value: Any, code: Any) -> MeasuredRun:
+    if code is None:
+        return MeasuredRun(None, "killed", "ended by a signal, or its exit code is not known", None)
+    if isinstance(code, bool) or not isinstance(code, int):
+        return MeasuredRun(None, "invalid document", f"not an exit code: {str(code)[:40]}", None)
+    return MeasuredRun(None, "exit code", f"exit code {code}", code) if code else judge_value(value)
