@@ -460,6 +460,7 @@ def _format_plan(plan: PlanMeta) -> list[str]:
         lines.append(f"  {len(plan.nodes) - MAX_LINES} more nodes")
     for function in plan.functions[:MAX_LINES]:
         facts = [function.evaluation, f"Python {function.python}" if function.python else None]
+        facts += [f"imports {', '.join(function.modules)}"] if function.modules else []
         details = ", ".join(fact for fact in [*facts, f"{format_bytes(function.n_bytes)} pickled"] if fact)
         lines.append(f"Python function {function.name}: {details}")
     if plan.attributes:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from workbench.core.errors import InputError
 from workbench.lore.dump_reader import java_stream, java_values
+from workbench.lore.dump_reader.function_modules import list_modules
 from workbench.lore.dump_reader.java_values import JavaArray, JavaObject, Value
 from workbench.lore.dumps.dump_folder import read_bounded_file
 
@@ -197,12 +198,13 @@ class PlanNode:
 
 @dataclass(frozen=True)
 class PythonFunction:
-    """A pickled function, not unpickled: name, evaluation type, Python version, size."""
+    """A pickled function, not unpickled: name, evaluation type, Python version, size, modules that it imports."""
 
     name: str
     evaluation: str | None
     python: str | None
     n_bytes: int | None
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,11 @@ def read_plan_meta(path: Path) -> PlanMeta:
 
     Does not show expressions as SQL, nor values that only the plugin's classes can compute.
     """
-    data = read_bounded_file(path, MAX_META_BYTES)
+    return parse_plan_meta(read_bounded_file(path, MAX_META_BYTES), path)
+
+
+def parse_plan_meta(data: bytes, path: Path) -> PlanMeta:
+    """Parse the content of plan.meta; `path` is its place for errors."""
     root = read_java_root(data, path)
     walk = _ObjectWalk()
     walk.walk_from(root)
@@ -306,6 +312,7 @@ def _find_python_function(value: JavaObject) -> PythonFunction | None:
         EVALUATIONS.get(evaluation, str(evaluation)) if isinstance(evaluation, int) else None,
         java_values.to_text(python) if isinstance(python, str) else None,
         len(pickled) if pickled is not None else None,
+        tuple(list_modules(pickled)) if pickled is not None else (),
     )
 
 

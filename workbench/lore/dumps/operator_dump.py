@@ -15,11 +15,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
 from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.lore.dump_reader.function_modules import select_missing_modules
 from workbench.lore.dump_reader.java_stream import list_class_names
+from workbench.lore.dump_reader.meta_files import parse_plan_meta
 from workbench.lore.dumps.dump_folder import (
     SIDECAR_FILE,
     SUBTREE_PREFIX,
@@ -137,6 +140,7 @@ class OperatorDump:
         self.parent = store
         self.unrepeatable: str | None = None
         self.uncompared: str | None = None
+        self.missing_modules: list[str] = []
         self.plan: Any = node.java
         self.store = store.subfolder(self.scratch)
 
@@ -160,6 +164,9 @@ class OperatorDump:
                 prepared = [self._prepare_input(index, operator_input) for index, operator_input in enumerate(sources)]
                 plan = self._serialize_plan(prepared)
                 self._check_loadable(plan)
+                if any(True for _ in operator_isolation.iter_python_functions(self.plan, self.bridge)):
+                    functions = parse_plan_meta(plan, Path("plan.meta")).functions
+                    self.missing_modules = select_missing_modules(name for one in functions for name in one.modules)
                 entries, output = self._write_parts(plan, prepared)
             self._write_sidecar(plan, entries, output)
             self.parent.move(self.scratch, self.final)
@@ -187,14 +194,18 @@ class OperatorDump:
 
     def list_run_warnings(self) -> list[str]:
         """Warn that the rows of this dump may not be those of the original run, where they differ from run to run."""
-        if self.uncompared is not None:
-            return [f"loreId {self.node.lore_id}: {self.uncompared}"]
+        notes = [] if self.uncompared is None else [f"loreId {self.node.lore_id}: {self.uncompared}"]
+        if self.missing_modules:
+            imports = f"its Python functions import {', '.join(self.missing_modules)}, which the dump does not have"
+            do = "where it is replayed, put the folder of the file on PYTHONPATH"
+            notes.append(f"loreId {self.node.lore_id}: {imports}: {do}")
         if self.unrepeatable is None:
-            return []
+            return notes
         return [
+            *notes,
             f"loreId {self.node.lore_id}: {self.unrepeatable} below it may give other rows in each run. Inputs and "
             "expected output of this dump belong together, but may not be those of the original run; --mode inline "
-            "takes these"
+            "takes these",
         ]
 
     def _write_parts(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[InputEntry], Output]:

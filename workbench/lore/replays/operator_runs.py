@@ -18,7 +18,7 @@ from workbench.lore.replays.output_verification import collect_table, name_colum
 from workbench.lore.replays.row_differences import choose_display_names
 from workbench.lore.spark_bridge import replay_session
 from workbench.lore.spark_bridge.operator_isolation import rebuild_operator
-from workbench.lore.spark_bridge.query_runs import describe_failure
+from workbench.lore.spark_bridge.query_runs import describe_failure, refuse_environment_fault
 from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ def _run_over(dump: operator_replay.OpenDump, options: RunOptions, scratch: Path
         named = name_columns(frame, [str(attribute.name()) for attribute in over.attributes])
         rows = collect_table(named)
     except Exception as error:  # noqa: BLE001 - a failure of the operator is the result
-        return result.model_copy(update={"failure": str(describe_failure(error))})
+        failure = describe_failure(error)
+        refuse_environment_fault(failure, f"loreId {sidecar.lore_id}")
+        return result.model_copy(update={"failure": str(failure)})
     if options.out is not None:
         rows.write_parquet(options.out)
     shown = rows.head(options.show).write_ndjson().splitlines() if rows.width else []

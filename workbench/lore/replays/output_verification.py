@@ -20,7 +20,7 @@ from workbench.lore.replays.row_differences import (
     number_columns,
 )
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, read_output_rows
-from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure
+from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure, refuse_environment_fault
 from workbench.stats.verdicts import UNDECIDED
 
 if TYPE_CHECKING:
@@ -153,6 +153,8 @@ def _check_repeatable(
 
 def _compare_failure(sidecar: Sidecar, failure: OperatorFailure) -> Verification:
     wanted = sidecar.output.error
+    if wanted is None or wanted.error_class != failure.error_class:
+        refuse_environment_fault(failure, f"loreId {sidecar.lore_id}")
     if wanted is None:
         note = f"the replay failed, and the original did not: {failure}"
         return Verification(False, None, sidecar.output.compared_with, None, None, note=(note,))

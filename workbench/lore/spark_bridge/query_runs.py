@@ -33,6 +33,24 @@ _VARYING = tuple(
         (r"(?<![\w/])(/private)?(/var)?/(tmp|folders)/[^\s'\",;:)\]]+", "/tmp/…"),  # noqa: S108 - a mark, no file
     )
 )
+_ENVIRONMENT_FAULTS = tuple(
+    (re.compile(pattern), remedy)
+    for pattern, remedy in (
+        (
+            r"^(ModuleNotFoundError|ImportError):",
+            "install the module, or put the folder of its file on PYTHONPATH, then run the command again",
+        ),
+        (
+            r"(ClassNotFoundException|NoClassDefFoundError|NoSuchMethodError|UnsupportedClassVersionError)",
+            "start Spark with the jars and the version that the dump names: workbench lore inspect DUMP",
+        ),
+        (r"[Nn]o space left on device|Disk quota exceeded", "make room where Spark writes, or set SPARK_LOCAL_DIRS"),
+        (
+            r"PYTHON_VERSION_MISMATCH|Python in worker has different version|Cannot run program",
+            "set PYSPARK_PYTHON to the Python that the dump names: workbench lore inspect DUMP",
+        ),
+    )
+)
 # Joins and aggregates take most of the time and cause most wrong results.
 PREFERRED_OPERATORS = ("Join", "Aggregate", "CartesianProduct")
 
@@ -82,6 +100,14 @@ def describe_failure(error: BaseException) -> OperatorFailure:
     if name == _PYTHON_EXCEPTION:
         name, message = _split_python_error(message)
     return OperatorFailure(name, _normalize_message(message), partition, stage_id)
+
+
+def refuse_environment_fault(failure: OperatorFailure, where: object) -> None:
+    """Refuse a failure that says nothing of the operator: this environment lacks what it needs."""
+    text = f"{failure.error_class}: {failure.message}"
+    for pattern, remedy in _ENVIRONMENT_FAULTS:
+        if pattern.search(text):
+            raise ConfigError("the operator cannot run in this environment", where=where, found=text[:300], do=remedy)
 
 
 def _parse_task_place(text: str) -> tuple[int | None, int | None]:
