@@ -520,8 +520,9 @@ def _write_go(writer: _Writer) -> list[Path]:
             writer.world.told.append("widgets/op")
         text = "\n".join(lines) + "\n"
         if writer.has("test2json"):
+            message = {"Time": writer.moment(number).isoformat(), "Action": "output"}
             text = "".join(
-                json.dumps({"Time": "2026-09-01T02:00:00Z", "Action": "output", "Package": "p", "Output": line}) + "\n"
+                json.dumps(message | {"Package": "p", "Output": line}, separators=(",", ":")) + "\n"
                 for line in text.splitlines(keepends=True)
             )
         paths.append(writer.save(number, text, ".txt"))

@@ -178,7 +178,7 @@ def test_what_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
 
-    with pytest.raises(InputError, match="not a pyperf suite|nested too deeply"):
+    with pytest.raises(InputError, match=r"not a pyperf suite|nested too deeply"):
         import_suites([path], tmp_path / "out")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.indicators.store.session_import import ImportedSession
 
 MAX_SHOWN = 20
+MAX_FAILURES = 5
 
 
 def import_(
@@ -116,7 +117,13 @@ def _build_import_document(
     return {
         "format": form,
         "sessions": [
-            {"folder": str(entry.folder), "session_id": entry.session.session_id, "runs": entry.runs, "ok": entry.ok}
+            {
+                "folder": str(entry.folder),
+                "session_id": entry.session.session_id,
+                "runs": entry.runs,
+                "ok": entry.ok,
+                "failures": dict(entry.failures),
+            }
             for entry in sessions
         ],
         "problems": [{"path": str(path), "reason": reason} for path, reason in problems],
@@ -135,7 +142,7 @@ def _print_import(
     if len(problems) > MAX_SHOWN:
         print_text(f"          … and {len(problems) - MAX_SHOWN} more")
     for notice, count in notices.items():
-        print_text(f"note: {notice} ({count} document(s))")
+        print_text(f"note: {notice}" + (f" ({count} times)" if count > 1 else ""))
     for entry in sessions[:MAX_SHOWN]:
         session = entry.session
         machine = session.hardware.cpu_model if session.hardware.cpu_model != UNKNOWN else "an unknown machine"
@@ -143,6 +150,10 @@ def _print_import(
         print_text(f"  stacks: {', '.join(arm.name for arm in session.arms)}")
         cases = [case.label for case in session.cases]
         print_text(f"  cases: {format_items(cases, MAX_SHOWN)}")
+        for failure, count in list(entry.failures.items())[:MAX_FAILURES]:
+            print_text(f"  no value: {failure}" + (f" ({count} runs)" if count > 1 else ""))
+        if len(entry.failures) > MAX_FAILURES:
+            print_text(f"  no value: {len(entry.failures) - MAX_FAILURES} more, see `show failures`")
         print_text(f"  session: {entry.folder}")
     if len(sessions) > MAX_SHOWN:
         print_text(f"… and {len(sessions) - MAX_SHOWN} more session(s)")

@@ -182,10 +182,10 @@ def import_files(
             if one.runs and write_together is None:
                 created_at = _choose_time(one, options) or _guess_time(file, place, report, guessed)
                 revision = _choose_revision(one, options, path)
-                notes = [*one.notes, *_list_faults(one.runs)]
-                report.sessions.extend(
-                    session_import.write_sessions(one.runs, out, revision=revision, created_at=created_at, notes=notes)
+                written = session_import.write_sessions(
+                    one.runs, out, revision=revision, created_at=created_at, notes=one.notes
                 )
+                report.sessions.extend(written)
         if progress is not None:
             progress(index + 1, len(files))
     if write_together is not None and total:
@@ -233,12 +233,6 @@ def _choose_revision(one: ImportedSet, options: ImportOptions, path: Path) -> st
         found = f"{one.revision[:40]} in {path.name[:80]}"
         raise ConfigError("the file tells its commit itself", where="--revision", found=found)
     return one.revision if one.revision is not None else options.revision
-
-
-def _list_faults(runs: list[ImportedRun]) -> list[str]:
-    """Sentences on the runs without a value, at most ten."""
-    faults = [f"{run.thing.label}: {run.reason}" for run in runs if run.status != "ok"]
-    return [*list(dict.fromkeys(faults))[:10], *([f"{len(faults)} runs without a value"] if len(faults) > 1 else [])]
 
 
 def build_set(measured: Measurement, options: ImportOptions, notices: dict[str, int]) -> ImportedSet:

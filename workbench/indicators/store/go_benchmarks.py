@@ -6,9 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC
 
 from workbench.core.errors import InputError
 from workbench.indicators.contract.indicator import Better
+from workbench.indicators.store.archive import parse_time
 from workbench.indicators.store.benchmark_import import (
     ImportedSet,
     ImportOptions,
@@ -28,11 +30,16 @@ _HEADER = re.compile(r"(goos|goarch|pkg|cpu): (.*)")
 _LINE = re.compile(r"(Benchmark\S*)[ \t]+(\d+)[ \t]+(\S.*)")
 _UNIT = re.compile(r"Unit[ \t]+(\S+)[ \t]+(.*)")
 _FAILED = re.compile(r"\s*--- (FAIL|SKIP): (Benchmark\S*)")
-_END = re.compile(r"(ok|FAIL)[ \t]+(\S+)(.*)")
+_END = re.compile(r"(ok|FAIL)[ \t]+(\S+).*")
 _DIRECTIONS: dict[str, Better] = {
     "ns/op": "lower", "sec/op": "lower", "B/op": "lower", "allocs/op": "lower", "MB/s": "higher", "B/s": "higher",
 }  # fmt: skip
 _TIMES = ("ns/op", "sec/op")
+_REASONS = {
+    "FAIL": "failed: see the output of go test",
+    "SKIP": "skipped",
+    "LINE": "no figures on its line: a panic, or other output among them",
+}
 
 
 @dataclass
@@ -82,12 +89,13 @@ def read_go(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -
                 measured.benchmarks.append(one)
             benchmarks[key].runs.append(value)
     for measured, name, kind in output.lost:
-        reason = "failed: see the output of go test" if kind == "FAIL" else "skipped"
+        reason = _REASONS[kind]
         measured.benchmarks.append(
             MeasuredBenchmark(name, "ns/op", "lower", [MeasuredRun(None, "empty", reason, None)])
         )
-        add_notice(notices, "benchmarks that failed or were skipped")
+    moment = _find_time(file)
     for measured in output.measured.values():
+        measured.measured_at = moment
         yield build_set(measured, options, notices)
 
 
@@ -100,6 +108,13 @@ def _list_outputs(file: ResultFile, notices: dict[str, int]) -> list[str]:
         if isinstance(message, dict) and message.get("Action") == "output":
             texts.setdefault(str(message.get("Package", "")), []).append(str(message.get("Output", "")))
     return ["".join(parts) for parts in texts.values()]
+
+
+def _find_time(file: ResultFile) -> str:
+    """Time of the first message of -json; plain output has none."""
+    match = re.match(r'\s*\{"Time":"([^"]+)"', file.text)
+    moment = parse_time(re.sub(r"(\.\d{6})\d*", r"\1", match[1])) if match else None
+    return moment.astimezone(UTC).isoformat() if moment else ""
 
 
 def _read_output(text: str, output: _Output, notices: dict[str, int]) -> None:
@@ -121,15 +136,19 @@ def _read_output(text: str, output: _Output, notices: dict[str, int]) -> None:
             name = f"{package}.{match[1]}" if package else match[1]
             output.lines.append((output.find_measurement(), name, match[3]))
         elif failed := _FAILED.match(line):
-            # The parent of a failed part fails, too.
+            # The parent of a failed part fails, too, before or after it.
             output.failed = [one for one in output.failed if not failed[2].startswith(f"{one[1]}/")]
-            output.failed.append((failed[1], failed[2]))
+            if not any(name.startswith(f"{failed[2]}/") for _, name in output.failed):
+                output.failed.append((failed[1], failed[2]))
         elif end := _END.fullmatch(line):
             if end[1] == "FAIL":
-                add_notice(notices, f"go test failed in package {end[2][:80]}{end[3][:40]}")
+                add_notice(notices, f"go test failed in package {end[2][:80]}")
             output.close(end[2])
         elif line.startswith("Benchmark") and len(line.split()) > 1:
-            add_notice(notices, CUT_OFF if number == len(lines) else "lines of benchmarks that could not be read")
+            if number == len(lines):
+                add_notice(notices, CUT_OFF)
+            else:
+                output.failed.append(("LINE", line.split()[0]))
     if output.is_open:
         add_notice(notices, NO_END)
     output.close(output.facts.get("pkg", ""))

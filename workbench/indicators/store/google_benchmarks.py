@@ -65,12 +65,12 @@ def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, notices: dict[st
     for row in rows:
         full = str(row.get("name") or "")
         name = str(row.get("run_name") or full)
-        counters |= {key for key in row if key not in _KNOWN and not key.endswith("_coefficient") and key != "big_o"}
         if row.get("run_type") == "aggregate" or ("run_type" not in row and full.endswith(_ENDINGS)):
             is_time = row.get("aggregate_unit", "time") == "time"
             if row.get("aggregate_name", full.rpartition("_")[2]) == "median" and is_time:
                 medians[name.removesuffix("_median")] = _judge_row(row, file)
             continue
+        counters |= {key for key in row if key not in _KNOWN}
         benchmarks.setdefault(name, MeasuredBenchmark(name, "s", "lower")).runs.append(_judge_row(row, file))
     only = {name: run for name, run in medians.items() if name not in benchmarks}
     if only:
@@ -78,9 +78,6 @@ def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, notices: dict[st
     if counters:
         names = ", ".join(sorted(shorten_text(name, 40) for name in counters)[:5])
         add_notice(notices, f"counters whose direction is not told were left out: {names}")
-    failed = sum(run.status == "empty" for one in benchmarks.values() for run in one.runs)
-    if failed:
-        add_notice(notices, "failed or skipped runs, left out of all figures", failed)
     return [*benchmarks.values(), *(MeasuredBenchmark(name, "s", "lower", [run]) for name, run in only.items())]
 
 

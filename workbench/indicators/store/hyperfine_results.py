@@ -62,9 +62,6 @@ def _read_command(
     judged = {"": [_judge_run(value, code) for value, code in zip(times, codes, strict=True)]}
     if isinstance(sizes, list) and len(sizes) == len(times):
         judged["memory"] = [_judge_run(value, code) for value, code in zip(sizes, codes, strict=True)]
-    failed = sum(run.exit_code != 0 for run in judged[""])
-    if failed:
-        add_notice(notices, "runs with an exit code other than 0, left out of all figures", failed)
     for quantity, runs in judged.items():
         yield MeasuredBenchmark(name, "bytes" if quantity else "s", "lower", runs, quantity)
 

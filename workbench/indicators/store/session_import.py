@@ -63,12 +63,13 @@ class ImportedRun:
 
 @dataclass(frozen=True)
 class ImportedSession:
-    """Written session: folder, content, and number of runs with values."""
+    """Written session: folder, content, number of runs with values, and why others have none, with their number."""
 
     folder: Path
     session: Session
     runs: int
     ok: int
+    failures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ def _write_session(
         archive.write_session(folder, session)
     except OSError as error:
         raise ConfigError("cannot be written", where=folder, found=error.strerror, do="choose another --out") from None
-    return ImportedSession(folder, session, len(runs), sum(run.status == "ok" for run in runs))
+    failures = Counter(f"{labels[run.thing.key]}: {run.reason or run.status}" for run in runs if run.status != "ok")
+    return ImportedSession(folder, session, len(runs), sum(run.status == "ok" for run in runs), failures)
 
 
 def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:
