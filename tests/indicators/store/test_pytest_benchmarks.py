@@ -94,3 +94,16 @@ def test_long_names_stay_apart_and_times_are_in_utc_with_those_of_commits(tmp_pa
     assert max(map(len, labels)) <= 200
     assert entry.session.created_at == "2026-01-01T17:00:00+00:00"
     assert entry.session.arms[0].notes["commit time"] == "2026-01-01T00:00:00+00:00"
+
+
+def test_figures_of_zero_are_left_out_and_told(tmp_path: Path) -> None:
+    folder = tmp_path / ".benchmarks"
+    folder.mkdir()
+    for number in range(20):
+        write_file(folder, number, 1e-3 if number < 15 else 0.0)
+    import_benchmarks([folder], tmp_path / "out")
+    database, invoke = str(tmp_path / "h.db"), CliRunner().invoke
+    invoke(app, ["sync", str(tmp_path / "out"), "--database", database])
+    found = json.loads(invoke(app, ["history", "--absolute", "--database", database, "--json"]).stdout)
+    assert found["series"][0]["sessions"] == 15
+    assert found["left_out"] == {"a figure of 0 or less, which has no ratio, or none": 5}

@@ -35,6 +35,7 @@ PYTHON = "python"
 FOLLOWED, CONTROL, MACHINE = "followed", "control", "machine"
 NO_REFERENCE = "imported or in blocks: no reference in the same rounds"
 OTHER_REFERENCE = "another reference"
+NO_RATIO = "a figure of 0 or less, which has no ratio, or none"
 _IDENTITY = ("metric", "stack", "kind", "reference", "hardware_key", "threads", "clock", "indicator_version")
 _SESSION = ("session_id", "created_at", "revision", "hardware_key", "cpu_model", "threads")
 
@@ -119,7 +120,11 @@ def collect_points(database: Database, wanted: HistoryFilter) -> History:
     fewer than two rounds with both values.
     """
     with database.transaction() as connection:
-        rows = connection.execute(_select_values(wanted).limit(MAX_VALUES + 1)).mappings().all()
+        query = _select_values(wanted)
+        rows = connection.execute(query.where(OBSERVATION.c.value > 0).limit(MAX_VALUES + 1)).mappings().all()
+        without_ratio = query.where(or_(OBSERVATION.c.value <= 0, OBSERVATION.c.value.is_(None))).order_by(None)
+        sessions = without_ratio.with_only_columns(SESSION.c.session_id).distinct().subquery()
+        n_without = connection.execute(select(func.count()).select_from(sessions)).scalar_one()
         if len(rows) > MAX_VALUES:
             raise InputError("too many values", where=database.place, allowed=f"{MAX_VALUES:,}", do="name an indicator")
         packages: dict[str, dict[str, str]] = {}
@@ -132,7 +137,10 @@ def collect_points(database: Database, wanted: HistoryFilter) -> History:
             found=_format_filter(wanted),
             do="workbench indicators sync FOLDER, then workbench indicators show indicators",
         )
-    return order_by_commits(build_history([dict(row) for row in rows], packages, wanted), wanted.commits)
+    history = build_history([dict(row) for row in rows], packages, wanted)
+    if n_without:
+        history = History(history.points, history.left_out | {NO_RATIO: n_without})
+    return order_by_commits(history, wanted.commits)
 
 
 def _format_filter(wanted: HistoryFilter) -> str:
@@ -152,7 +160,6 @@ def _select_values(wanted: HistoryFilter) -> Select[Any]:
         .join(OBSERVATION, OBSERVATION.c.run_id == RUN.c.run_id)
         .join(ARM, and_(ARM.c.session_id == RUN.c.session_id, ARM.c.arm == RUN.c.arm))
         .join(HARDWARE, HARDWARE.c.hardware_key == RUN.c.hardware_key)
-        .where(OBSERVATION.c.value > 0)
     )
     if wanted.indicator is not None:
         name = wanted.indicator.lower()

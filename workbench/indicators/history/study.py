@@ -157,7 +157,7 @@ def _list_ended_series(analysis: HistoryAnalysis) -> list[str]:
             for other in ends.sort("first").iter_rows(named=True)
             if other["first"] > row["last"] and _strip_timer(other["metric"]) == benchmark
         ]
-        gone_on = _describe_difference(row, next_rows[0]) if next_rows else "it was not measured again"
+        gone_on = _describe_difference(row, next_rows[0]) if next_rows else "no later session has a figure of it"
         name = f"{row['metric']} of {row['stack']} on {row['cpu_model']}"
         notes.append(f"{name} ends at {row['last'][:16]}, {later} session(s) before the newest: {gone_on}")
     hidden = [f"and {len(notes) - MAX_NOTES} more series that end before the newest session"]
@@ -187,7 +187,8 @@ def _describe_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 def format_history(analysis: HistoryAnalysis) -> str:
     """Format the answer, the series, the changes and the notes for the terminal."""
-    shown = analysis.series.filter(pl.col("kind") != MACHINE).head(MAX_LISTED)
+    listed = analysis.series.filter(pl.col("kind") != MACHINE)
+    shown = listed.sort(pl.col("changes") > 0, descending=True, maintain_order=True).head(MAX_LISTED)
     rows = []
     for row in shown.iter_rows(named=True):
         level = f"{format_number(row['level'])} [{_number(row['level_low'])}, {_number(row['level_high'])}]"
@@ -197,7 +198,7 @@ def format_history(analysis: HistoryAnalysis) -> str:
     base = "times the reference" if (analysis.history.points["reference"] != "").any() else "times the first session"
     names = ["series", "sessions", base, "changes", "since the date", "verdict"]
     parts = [format_answer(analysis), "", *format_table(rows, names)]
-    if more := analysis.series.filter(pl.col("kind") != MACHINE).height - shown.height:
+    if more := listed.height - shown.height:
         parts.append(f"… and {more} more series: --json or --out has all")
     changes = analysis.list_changes(FOLLOWED)
     parts += [f"change: {format_change(change)}" for change in changes[:MAX_LISTED]]
