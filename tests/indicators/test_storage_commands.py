@@ -158,7 +158,7 @@ def test_an_imported_session_goes_all_the_way_and_out_again(tmp_path: Path) -> N
 
 def test_import_and_export_refuse_what_they_do_not_know_or_cannot_write(tmp_path: Path) -> None:
     assert refused("import", "nowhere").exit_code == 2
-    assert refused("import", "nowhere", "--format", "csv").what == "no such format"
+    assert refused("import", "nowhere", "--format", "xls").what == "no such format"
     assert refused("import", "nowhere", "--indicator", "nix").exit_code == 2
     making.archive(tmp_path / "a")
     (tmp_path / "file").write_text("")

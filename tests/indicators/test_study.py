@@ -71,6 +71,16 @@ def test_a_session_becomes_an_answer_with_its_tables_in_the_run_folder(folder: P
     assert "control off by at most" in labels
 
 
+def test_what_scripts_reported_is_told(folder: Path, tmp_path: Path) -> None:
+    for path in folder.glob("inspections/*/results/*/result"):
+        document = json.loads(path.read_text())
+        document["stdout"] |= {"overall_score": 2.5, "framework": "My Own"}
+        path.write_text(json.dumps(document))
+    (score, framework) = made(folder, tmp_path).notes[1:3]
+    assert score.startswith("Overall score, as the scripts reported it: Sort of base 2.5 (median of 10)")
+    assert "my own (base)" in framework
+
+
 def test_another_mix_gives_another_stack(folder: Path, tmp_path: Path) -> None:
     by_sort = made(folder, tmp_path, mix="Sort=1")
     assert by_sort.recommendation.answer.stack == "fast"

@@ -12,7 +12,7 @@ import polars as pl
 
 from workbench.indicators import summary
 from workbench.indicators.analysis.effects import Comparison, compare_session, format_dimension_effects
-from workbench.indicators.analysis.observations import load_observations
+from workbench.indicators.analysis.observations import describe_reports, load_observations
 from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, chart_mix
 from workbench.indicators.config import NotebookConfig
 from workbench.indicators.contract.indicator import Case, Indicator
@@ -162,7 +162,8 @@ class Study:
         warnings = tuple(judgement["reasons"]) if self.comparison.valid else ()
         table = self.comparison.dimensions
         dimensions = format_dimension_effects(table) if table is not None else []
-        return (f"Measured: {runs}, on {where}{ended}.", *dimensions, *session.notes, *warnings)
+        reports = describe_reports(self.comparison.observed)
+        return (f"Measured: {runs}, on {where}{ended}.", *dimensions, *reports, *session.notes, *warnings)
 
     @property
     def ranking(self) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from workbench.indicators.contract.documents import (
     MAX_STDOUT_BYTES,
     Document,
     DocumentError,
+    name_framework,
     parse_document,
     validate_document,
 )
@@ -90,6 +91,19 @@ def test_a_field_is_found_by_its_alias_and_component_is_another_word_for_framewo
     assert refused(changed("@parameters", "old", to=3)).status == "invalid document"
 
 
+def test_a_framework_is_in_lower_case_and_told_once() -> None:
+    document = changed("framework", to="PyTorch")
+    assert read(document).component == "pytorch"
+    assert name_framework("PyTorch", {"torch"}) == "torch"
+    assert read({**document, "component": "torch"}).component == "torch"
+    assert "framework and component differ: PyTorch, numpy" in refused({**document, "component": "numpy"}).reason
+
+
+def test_a_key_given_twice_is_named() -> None:
+    with pytest.raises(DocumentError, match="the key 'b' is given twice in one object"):
+        parse_document(b'{"a": {"b": 1, "b": 1}}')
+
+
 @pytest.mark.parametrize(
     ("stdout", "status"),
     [
@@ -99,8 +113,8 @@ def test_a_field_is_found_by_its_alias_and_component_is_another_word_for_framewo
         (b'{"a": 1}\nbye', "not JSON"),
         (b"[1]", "not JSON"),
         (b'"text"', "not JSON"),
-        (b'{"a": 1, "a": 2}', "not JSON"),
-        (b'{"a": {"b": 1, "b": 1}}', "not JSON"),
+        (b'{"a": 1, "a": 2}', "invalid document"),
+        (b'{"a": {"b": 1, "b": 1}}', "invalid document"),
         (b"\xff\xfe{}", "not JSON"),
         (b"\xef\xbb\xbf{}", "not JSON"),
         (b'{"a": NaN}', "not finite"),

@@ -43,6 +43,18 @@ def test_without_a_name_the_variable_and_then_the_default_are_taken(
     assert (tmp_path / "named.db").is_file()
 
 
+def test_each_parameter_has_an_index_also_one_that_was_added(place: Place) -> None:
+    name, long = build_table_name("PiX", "0" * 12), {"role": "parameter", "type": "string"}
+    added = {"role": "parameter", "anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}
+    with open_database(place()) as database:
+        for fields in ({"a": long, "b": NUMBER}, {"a": long, "b": NUMBER, "c": added}):
+            with database.transaction() as connection:
+                ensure_indicator(connection, "PiX", "0" * 12, declared(**fields))
+        with database.transaction() as connection:
+            indexes = inspect(connection).get_indexes(name)
+        assert sorted(column for index in indexes for column in index["column_names"]) == ["a", "c"]
+
+
 def test_a_new_nullable_field_is_added_to_the_table(place: Place) -> None:
     name = build_table_name("PiX", "0" * 12)
     with open_database(place()) as database:

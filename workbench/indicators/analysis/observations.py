@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from workbench.indicators.contract.documents import is_framework_of, name_framework
 from workbench.indicators.contract.indicator import USAGE
 from workbench.indicators.store.archive import (
     PlannedCase,
@@ -32,6 +33,7 @@ BUSY = 0.1
 """Share of the cores' time from which other processes are named as a cause of wide intervals."""
 STOLEN = 0.01
 CLOCK_SPREAD = 1.1
+MAX_REPORTED = 10
 
 
 def find_cpu_value(metric: PlannedMetric, result: Result) -> tuple[float | None, str | None]:
@@ -118,13 +120,14 @@ def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
     document = result.stdout if isinstance(result.stdout, dict) else {}
     ok = measured.status == "ok"
     score = document.get("overall_score") if ok else None
+    told = document.get("component") or document.get("framework")
     return {
         "position": measured.position,
         "stack": arm.stack,
         "stack_key": arm.stack_key,
         "indicator": measured.indicator,
         "indicator_version": measured.indicator_version,
-        "component": (document.get("component") or document.get("framework")) if ok else None,
+        "component": name_framework(str(told), arm.packages) if ok and told else None,
         "status": measured.status,
         "reason": measured.reason,
         "passed": not measured.failed_checks if ok else None,
@@ -145,6 +148,26 @@ def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
         **build_load_cells(measured, result.run_cpu_s),
         **{name: None if (value := result.usage.get(name)) is None else float(value) for name in USAGE},
     }
+
+
+def describe_reports(observed: Observations) -> list[str]:
+    """Sentences on what scripts reported beside their results: overall scores, and frameworks that no stack has."""
+    import polars as pl
+
+    scored = observed.runs.drop_nulls("overall_score").group_by("case", "arm", maintain_order=True)
+    rows = scored.agg(pl.col("overall_score").median(), pl.len().alias("n")).rows()
+    scores = [f"{case} of {arm} {score:.4g} (median of {n})" for case, arm, score, n in rows[:MAX_REPORTED]]
+    more = f", and {len(rows) - MAX_REPORTED} more" if len(rows) > MAX_REPORTED else ""
+    sentences = [f"Overall score, as the scripts reported it: {', '.join(scores)}{more}."] if scores else []
+    told = observed.runs.drop_nulls("component").select("arm", "component").unique(maintain_order=True).rows()
+    strange = [
+        f"{component} ({arm})"
+        for arm, component in told
+        if (packages := observed.session.get_arm(arm).packages) and not is_framework_of(component, packages)
+    ]
+    if strange:
+        sentences.append(f"Reported as framework, but no package of the stack: {', '.join(strange[:MAX_REPORTED])}.")
+    return sentences
 
 
 def _list_faults(measured: RunDetails) -> list[str]:

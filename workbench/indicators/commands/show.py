@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _MAX_SHOWN_ROWS = 50
 # Columns that fit a terminal; --csv, --json and --parquet have all.
 _MAIN_COLUMNS = {
-    "runs": ("session_id", "case", "arm", "run", "status", "reason", "passed", "duration_s", "ru_utime", "started_at"),
+    "runs": (
+        *("session_id", "case", "arm", "run", "component", "status", "reason", "passed", "overall_score"),
+        *("duration_s", "ru_utime", "started_at"),
+    ),
     "observations": ("session_id", "metric", "arm", "run", "value", "unit", "better"),
     "checks": ("session_id", "case", "arm", "run", "field", "value", "compared"),
     "failures": ("session_id", "case", "arm", "run", "status", "reason", "failed_checks", "started_at"),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +36,8 @@ Status = Literal[
 MAX_STDOUT_BYTES = 1 << 20
 MAX_DEPTH = 20
 MAX_SAMPLES = 10_000
+PACKAGES = {"pytorch": "torch", "sklearn": "scikit-learn", "cpython": "python"}
+"""Names of frameworks whose package has another name."""
 _PARTS = ("@parameters", "@result", "@checks", "@samples", "@cpu")
 _KNOWN = ("name", "framework", "component", "version", "overall_score", *_PARTS)
 
@@ -52,8 +55,7 @@ class DocumentError(Exception):
 class Document:
     """A document of a known indicator, checked.
 
-    `indicator`, `component`: The class it was checked against; the framework or component that was measured (null:
-    not told).
+    `indicator`, `component`: The class it was checked against; the measured framework in lower case (null: not told).
     `parameters`, `results`, `checks`: By field name; null only where the field may be.
     `cpu`: CPU time of a result, in its unit, if the script measured it beside the wall time.
     `overall_score`, `version`: As printed; null when absent.
@@ -117,7 +119,7 @@ def validate_document(
             raise DocumentError("invalid document", f"@parameters.{name}: {value!r} was asked for, {actual} was used")
     return Document(
         indicator=indicator,
-        component=_read_text(document, "component") or _read_text(document, "framework"),
+        component=_read_framework(document),
         parameters=by_role["parameter"],
         results=by_role["result"],
         checks=by_role["check"],
@@ -234,14 +236,45 @@ def _read_text(document: Mapping[str, Any], key: str) -> str | None:
     return value or None
 
 
+def _read_framework(document: Mapping[str, Any]) -> str | None:
+    """The framework under one of its two keys; refused where these differ."""
+    told = [text for key in ("component", "framework") if (text := _read_text(document, key))]
+    if len({name_framework(text, PACKAGES.values()) for text in told}) > 1:
+        raise DocumentError("invalid document", f"framework and component differ: {', '.join(sorted(told))[:200]}")
+    return name_framework(told[0]) if told else None
+
+
+def name_framework(text: str, packages: Container[str] = ()) -> str:
+    """A framework in lower case, or the name of its package where the stack has it.
+
+    >>> name_framework("PyTorch", {"torch"}), name_framework("PyTorch"), name_framework("My Own")
+    ('torch', 'pytorch', 'my own')
+    """
+    name = " ".join(text.lower().split())
+    package = re.sub(r"[-_. ]+", "-", name)
+    package = PACKAGES.get(package, package)
+    return package if package in packages else name
+
+
+def is_framework_of(name: str, packages: Iterable[str]) -> bool:
+    """Whether a framework is a package of a stack, also as one of its variants such as tensorflow-cpu, or Python.
+
+    >>> is_framework_of("tensorflow", ["tensorflow-cpu"]), is_framework_of("torch", ["numpy"])
+    (True, False)
+    """
+    return name == "python" or any(package == name or package.startswith(f"{name}-") for package in packages)
+
+
 def _is_build_info(key: str) -> bool:
     return key.endswith(("buildinfo", "build_info"))
 
 
 def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    json_object = dict(pairs)
-    if len(json_object) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+    json_object: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in json_object:
+            raise DocumentError("invalid document", f"the key {_shorten_value(key)} is given twice in one object")
+        json_object[key] = value
     return json_object
 
 

@@ -341,6 +341,8 @@ def ensure_indicator(connection: Connection, name: str, version: str, declaratio
     if before:
         declaration = _extend_declaration(before, declaration, f"{name} {version}")
         add_columns(connection, typed_table, typed_table.columns)
+        for index in typed_table.indexes:
+            index.create(connection, checkfirst=True)
     else:
         typed_table.create(connection, checkfirst=True)
     declaration_text = json.dumps(declaration)  # keeps the order of the columns

@@ -338,10 +338,18 @@ SAMPLE = _build_child_table(
 
 
 def build_typed_table(name: str, fields: Iterable[Field]) -> Table:
-    """Table of an indicator version: a row per successful run, a column per field."""
+    """Table of an indicator version: a row per successful run, a column per field, an index per parameter."""
+    fields = tuple(fields)
     # All columns are nullable: the declaration is checked on insert, and columns added later need it.
     columns = [Column(field.column, _KINDS[field.kind]) for field in fields]
     metadata = MetaData()
     # The parent is in a separate MetaData, so that typed tables of two sessions do not share one.
     Table("run", metadata, Column("run_id", _ROW_NUMBER, primary_key=True))
-    return Table(name, metadata, Column("run_id", BigInteger, ForeignKey("run.run_id"), primary_key=True), *columns)
+    # Hashes: PostgreSQL's other indexes refuse texts of more than some 2,700 bytes.
+    indexes = [
+        Index(shorten_name(f"by_{field.column}", f"{name}.{field.column}"), field.column, postgresql_using="hash")
+        for field in fields
+        if field.part == _PARTS["parameter"]
+    ]
+    run_id = Column("run_id", BigInteger, ForeignKey("run.run_id"), primary_key=True)
+    return Table(name, metadata, run_id, *columns, *indexes)
