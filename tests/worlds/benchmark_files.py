@@ -55,7 +55,7 @@ TRAITS: dict[str, tuple[str, ...]] = {
     "jmh": ("long names", "several files", "throughput", "histogram", "parameters", "other time unit", "NaN"),
     "go-bench": (
         "long names", "several files", "two hosts", "failed", "packages", "allocations", "custom unit", "told unit",
-        "UTF-16", "test2json", "no header",
+        "UTF-16", "test2json", "no header", "commit",
     ),
     "codspeed": ("long names", "several files", "other instrument"),
     "csv": ("long names", "two hosts", "offset", "NaN", "higher", "semicolons", "failed", "local time"),
@@ -485,7 +485,7 @@ def _write_jmh(writer: _Writer) -> list[Path]:
 def _write_go(writer: _Writer) -> list[Path]:
     paths = []
     for number in range(writer.n_files):
-        lines: list[str] = []
+        lines = [f"commit: {writer.revise(number)}"] if writer.has("commit") else []
         packages = ["example.com/a", "example.com/b"] if writer.has("packages") else ["example.com/a"]
         for package in packages:
             if not writer.has("no header"):

@@ -151,6 +151,26 @@ FOREIGN: dict[str, Foreign] = {
         "|               12.50 |       80,000,000.00 |    0.1% |      0.01 | `sum`\n",
         "nanobench",
     ),
+    "hyperfine text": Foreign(
+        "hf.txt",
+        "Benchmark 1: sleep 0.1\n  Time (mean ± σ):     101.2 ms ±   0.3 ms    [User: 0.9 ms, System: 1.2 ms]\n",
+        "hyperfine",
+    ),
+    "criterion text": Foreign(
+        "crit.txt", "sum plain               time:   [1.2574 µs 1.2704 µs 1.2855 µs]\n", "criterion"
+    ),
+    "libtest": Foreign("bench.txt", "test tests::bench_sum ... bench:       1,234 ns/iter (+/- 56)\n", "Rust"),
+    "benchstat": Foreign(
+        "stat.txt",
+        "goos: linux\npkg: example.com/a\n       │   go.txt    │\n       │   sec/op    │\nSum-2    272.9n ± ∞ ¹\n",
+        "benchstat",
+    ),
+    "pytest-benchmark CSV": Foreign(
+        "pb.csv", "name,min,max,mean,stddev,rounds,median,iqr,ops\ntest_x,1,2,1.5,.1,7,1.5,.1,1\n", "pytest-benchmark"
+    ),
+    "pyperf text": Foreign("pyperf.txt", ".....................\nsort: Mean +- std dev: 12.3 us +- 0.4 us\n", "pyperf"),
+    "time": Foreign("time.txt", "\nreal\t0m1.002s\nuser\t0m0.001s\nsys\t0m0.001s\n", "time"),
+    "guidellm": Foreign("g.json", json.dumps({"metadata": {"guidellm_version": "0.5"}, "benchmarks": []}), "guidellm"),
     "plain JSON": Foreign("x.json", '{"hello": [1, 2, 3]}\n', "cannot detect"),
     "plain text": Foreign("x.txt", "hello, world\n", "cannot detect"),
     "a picture": Foreign("x.png", "\x00\x01\x02\x00", "cannot detect"),

@@ -26,7 +26,7 @@ NOUN = "output of go test -bench"
 CUT_OFF = "the last line is cut off, and was left out"
 NO_END = "no closing line of go test for a package: the file may be incomplete"
 TWICE = "a package several times in one file: its lines are further runs"
-_HEADER = re.compile(r"(goos|goarch|pkg|cpu): (.*)")
+_HEADER = re.compile(r"(goos|goarch|pkg|cpu|commit|commit-time): (.*)")
 _LINE = re.compile(r"(Benchmark\S*)[ \t]+(\d+)[ \t]+(\S.*)")
 _UNIT = re.compile(r"Unit[ \t]+(\S+)[ \t]+(.*)")
 _FAILED = re.compile(r"\s*--- (FAIL|SKIP): (Benchmark\S*)")
@@ -51,17 +51,19 @@ class _Output:
     seen: Counter[str] = field(default_factory=Counter)
     better: dict[str, Better] = field(default_factory=dict)
     failed: list[tuple[str, str]] = field(default_factory=list)
-    measured: dict[tuple[str, str, str], Measurement] = field(default_factory=dict)
+    measured: dict[tuple[str, ...], Measurement] = field(default_factory=dict)
     lines: list[tuple[Measurement, str, str]] = field(default_factory=list)
     lost: list[tuple[Measurement, str, str]] = field(default_factory=list)
 
     def find_measurement(self) -> Measurement:
-        """The measurement of this system and processor."""
-        system, architecture, model = (self.facts.get(name, "") for name in ("goos", "goarch", "cpu"))
+        """The measurement of this system, processor and commit."""
+        names = ("goos", "goarch", "cpu", "commit", "commit-time")
+        system, architecture, model, commit, moment = facts = tuple(self.facts.get(name, "") for name in names)
         stack = f"Go {system}/{architecture}" if system else "Go"
-        return self.measured.setdefault(
-            (system, architecture, model), Measurement("go-bench", stack=stack, model=model)
-        )
+        committed = parse_time(moment)
+        one = Measurement("go-bench", stack=stack, model=model, revision=commit or None)
+        one.commit_at = committed.astimezone(UTC).isoformat() if committed else ""
+        return self.measured.setdefault(facts, one)
 
     def close(self, package: str) -> None:
         """The end of a package: benchmarks that failed are its own."""
@@ -71,7 +73,7 @@ class _Output:
 
 
 def read_go(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
-    """The benchmarks of a file, a set for each system and processor."""
+    """The benchmarks of a file, a set for each system, processor and commit."""
     output = _Output()
     for text in _list_outputs(file, notices):
         _read_output(text, output, notices)

@@ -42,32 +42,65 @@ _FORMATS = (
     ("pyperf", _patterns('"benchmarks"', '"runs"', '"(metadata|version)"')),
     ("go-bench", _patterns('"Action"', '"Output"', "Benchmark")),
     ("go-bench", _patterns(r"^Benchmark\S*[ \t]+\d+[ \t]+[-+0-9.eE]+[ \t]+\S")),
-    ("go-bench", _patterns(r"^(goos|goarch|pkg): \S")),
+    ("go-bench", _patterns(r"^(goos|goarch|pkg): \S", r"\A(?![^│]*│)")),
     ("csv", _patterns(r"\A(?=[^\n]*\bseries\b)(?=[^\n]*\bvalue\b)\"?\w+\"?[,;\t]")),
     ("amun", _patterns('"(@result|@parameters|script_sha256|hwinfo|job_log)"')),
 )
 _EXPORT_JSON = "hyperfine --export-json FILE"
+_OWN_CSV = "write its figures as a CSV: time, series, value, unit, direction, commit, machine"
+_TIME = "workbench indicators time -- COMMAND"
+_LOAD = "workbench sizing import --help"
 # Results of other kinds: whose they are, and what to give instead.
 _FOREIGN = (
     ("a CSV file of hyperfine, which has no single runs", _EXPORT_JSON, _patterns(r"\Acommand,mean,stddev,median,")),
     ("a Markdown table of hyperfine, which has no single runs", _EXPORT_JSON, _patterns(r"\A\| Command \| Mean \[")),
+    (
+        "the text of hyperfine, which has no single runs",
+        _EXPORT_JSON,
+        _patterns(r"^Benchmark( #)? ?\d+: ", "mean ±"),
+    ),
+    ("an AsciiDoc table of hyperfine, which has no single runs", _EXPORT_JSON, _patterns(r"^\| Command\s", r"Mean \[")),
     ("JMH's text", "java -jar benchmarks.jar -rf json", _patterns(r"^Benchmark +(\(.*\) +)*Mode +(Cnt|Samples) ")),
-    ("JMH's CSV", "java -jar benchmarks.jar -rf json", _patterns(r'\A"?Benchmark"?,"?Mode"?,"?Threads"?,')),
+    ("JMH's CSV", "java -jar benchmarks.jar -rf json", _patterns(r'\A"?Benchmark"?[,;]"?Mode"?[,;]"?Threads"?')),
     ("criterion's raw.csv", "its folder target/criterion", _patterns(r"\Agroup,function,value,throughput_num")),
+    ("criterion's text", "its folder target/criterion", _patterns(r"time: +\[\S+ \S+ \S+ \S+ \S+ \S+\]")),
+    ("the text of Rust's own benchmarks", _OWN_CSV, _patterns(r"^test .* bench: +[\d,.]+ ns/iter")),
+    ("divan's text", _OWN_CSV, _patterns(r"fastest +│ slowest +│ median")),
     ("Google Benchmark's CSV", "--benchmark_out=FILE", _patterns(r"^\"?name\"?,iterations,real_time,cpu_time")),
     ("Google Benchmark's text", "--benchmark_out=FILE", _patterns(r"^Benchmark +Time +CPU +Iterations")),
-    ("BenchmarkDotNet's", "a CSV of your own", _patterns("BenchmarkDotNet")),
-    ("BenchmarkDotNet's", "a CSV of your own", _patterns(r"\A\"?Method\"?[,;]\"?Job\"?[,;]")),
-    ("k6's, a load test", "workbench sizing import --help", _patterns('"http_req_duration"')),
-    ("locust's, a load test", "workbench sizing import --help", _patterns(r"\A\"?Type\"?,\"?Name\"?,\"?Request Count")),
-    ("perf stat's", "workbench indicators time -- COMMAND", _patterns("Performance counter stats for")),
-    ("perf stat's", "workbench indicators time -- COMMAND", _patterns('"counter-value"', '"event"')),
-    ("sysbench's", "a CSV of your own", _patterns(r"^sysbench \d")),
+    (
+        "benchstat's, which has no single runs",
+        "go test -bench . > FILE",
+        _patterns(r"│ +sec/op +│|^name +(old )?time/op"),
+    ),
+    (
+        "pytest-benchmark's CSV or text",
+        "--benchmark-json=FILE",
+        _patterns(r"^Name \(time in |\Aname,min,max,mean,stddev"),
+    ),
+    ("pyperf's text", "python -m pyperf … -o FILE", _patterns(r"Mean \+- std dev:")),
+    ("BenchmarkDotNet's", _OWN_CSV, _patterns("BenchmarkDotNet")),
+    ("BenchmarkDotNet's", _OWN_CSV, _patterns(r"\A\"?Method\"?[,;]\"?Job\"?[,;]")),
+    ("k6's, a load test", _LOAD, _patterns('"http_req_duration"')),
+    ("locust's, a load test", _LOAD, _patterns(r"\A\"?Type\"?,\"?Name\"?,\"?Request Count")),
+    ("vegeta's, a load test", _LOAD, _patterns('"latencies"', '"status_codes"')),
+    ("wrk's, a load test", _LOAD, _patterns(r"^Running .* test @ ", "Requests/sec")),
+    ("ApacheBench's, a load test", _LOAD, _patterns("This is ApacheBench")),
+    ("guidellm's, a load test", "workbench sizing import FILE", _patterns('"guidellm_version"|"generative_benchmark"')),
+    ("vLLM's, a load test", "workbench sizing import FILE", _patterns('"request_throughput"', '"num_prompts"')),
+    ("perf stat's", _TIME, _patterns("Performance counter stats for")),
+    ("perf stat's", _TIME, _patterns('"counter-value"', '"event"')),
+    ("that of `time`", _TIME, _patterns(r"^real\s+\d+m?[\d.]+s?$", r"^user\s")),
+    ("that of `time -v`", _TIME, _patterns(r"Maximum resident set size")),
+    ("sysbench's", _OWN_CSV, _patterns(r"^sysbench \d")),
+    ("fio's", _OWN_CSV, _patterns('"fio version"')),
+    ("iperf3's", _OWN_CSV, _patterns('"intervals"', '"cookie"')),
     ("asv's list of benchmarks, without results", ".asv/results", _patterns('"param_names"', '"version"')),
     ("asv's description of a machine", ".asv/results", _patterns('"machine"', '"num_cpu"', '"cpu"')),
-    ("Catch2's", "a CSV of your own", _patterns("<Catch2?TestRun|<BenchmarkResults")),
-    ("nanobench's", "a CSV of your own", _patterns(r'"median\(elapsed\)"')),
-    ("nanobench's", "a CSV of your own", _patterns(r"^\| +(relative \| +)?ns/\S+ \|.*err%")),
+    ("Catch2's", _OWN_CSV, _patterns("<Catch2?TestRun|<BenchmarkResults")),
+    ("nanobench's", _OWN_CSV, _patterns(r'"median\(elapsed\)"')),
+    ("nanobench's", _OWN_CSV, _patterns(r"^\| +(relative \| +)?ns/\S+ \|.*err%")),
+    ("vitest's or tinybench's", _OWN_CSV, _patterns('"(hz|throughput)"', '"(rme|samples|sampleCount)"')),
 )
 
 
@@ -143,7 +176,7 @@ def read_result_file(path: Path, *, noun: str = "result of a benchmark tool", ma
         raise InputError(f"not a {noun}: no text", where=path, found=f"byte {error.start} is not {encoding}") from None
     if not text.strip():
         raise InputError(f"not a {noun}: an empty file", where=path)
-    return ResultFile(path, text, format_modified(path))
+    return ResultFile(path, text.replace("\r\n", "\n"), format_modified(path))
 
 
 def format_modified(path: Path) -> str:
@@ -195,6 +228,9 @@ def detect_format(path: Path, formats: Iterable[str]) -> str:
     if path.is_dir():
         if any(path.glob("**/new/estimates.json")):
             return "criterion"
+        if any(path.glob("**/measurement_*.cbor")):
+            do = "cargo criterion --message-format=json > FILE"
+            raise InputError("data of cargo-criterion's own, which cannot be imported", where=path, do=do)
         # A session of this project's own is refused there.
         marks = ("results/*/result", "build/specification", "session.json", "inspections")
         if any(next(path.glob(mark), None) is not None for mark in marks):
