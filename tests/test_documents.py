@@ -158,6 +158,16 @@ def test_python_in_a_document_runs(page: str, code: str, monkeypatch: pytest.Mon
     assert names["times"].height > 0 if "times" in names else "\nassert " in code
 
 
+def test_the_page_on_own_notebooks_shows_the_cells_limits_and_commands_that_there_are() -> None:
+    page = ROOT / "docs" / "guide" / "own-notebook.md"
+    notebook = discovery.read_notebook(page.with_name("nightly_sort.ipynb"))
+    assert blocks(page, "py") == [f"{cell.source.rstrip()}\n" for cell in notebook.cells if cell.cell_type == "code"]
+    rules, job = blocks(page, "yaml")
+    assert page.with_name("nightly_sort.yaml").read_text().partition("\n")[2] == rules
+    (line,) = re.findall(r"run: (workbench .*)", job)
+    parse(shlex.split(line))
+
+
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_links_lead_to_files_that_are_there(path: Path) -> None:
     links = [link.partition("#")[0] for link in LINK.findall(BLOCK.sub("", path.read_text()))]

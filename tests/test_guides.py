@@ -28,7 +28,7 @@ from tests.fakes import s3_server
 from tests.scaletest.conftest import programs
 from tests.sizing import natenv
 from tests.test_documents import BLOCK, SPAN, name_of
-from workbench.cli import app
+from workbench.cli import app, project
 from workbench.core.files import cache_folder
 from workbench.speedup.recording import benchmark_data
 from workbench.speedup.recording.query_suite import Suite
@@ -77,6 +77,7 @@ SHORTER = {
 # Whether what was measured is valid depends on the machine: the pages say that the code is 1 then.
 JUDGED = ("workbench sizing run", "workbench sizing estimate", "workbench sizing verify", "workbench indicators run",
           "workbench indicators time", "workbench indicators bisect", "workbench indicators history",
+          "workbench run docs/guide/nightly_sort.ipynb --thresholds", "workbench runs check nightly_sort",
           "workbench scaletest run", "workbench indicators recommend data/runs", "workbench run indicators -p session",
           "workbench run history -p source=data/runs", "workbench run sizing -p sweep", "workbench doctor")  # fmt: skip
 ELSEWHERE = "a cluster that is not this machine's: tests/scaletest runs these on a local one"
@@ -289,6 +290,11 @@ def bucket_of_the_page(walk: Walk) -> None:
     fsspec.filesystem("s3", **given).mkdir(s3_server.BUCKET)
 
 
+def thresholds_of_a_project(walk: Walk) -> None:
+    """`thresholds.yaml`, as `workbench init` lays it out."""
+    (walk.folder / "thresholds.yaml").write_text(project.THRESHOLDS)
+
+
 GUIDE = ROOT / "docs" / "guide"
 SLOPE = "workbench sizing calc --config_file"
 PREPARED: dict[tuple[str, str], Callable[[Walk], None]] = {
@@ -300,6 +306,7 @@ PREPARED: dict[tuple[str, str], Callable[[Walk], None]] = {
     ("README.md", "cluster"): cluster_of_the_readme,
     ("sizing-slope.md", QUICK): recorded_job,
     ("deploy.md", "notebook"): bucket_of_the_page,
+    ("own-notebook.md", "notebook"): thresholds_of_a_project,
     ("sizing-slope.md", "network"): toolkit,
 }
 
@@ -340,6 +347,25 @@ def test_the_commands_of_a_page_do_what_it_says(
         allowed |= {1, 2} if invalid and RUN.search(command.text) else set()
         invalid = invalid or done.returncode == 1
         assert done.returncode in allowed, f"{command.text}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
+
+
+@pytest.mark.notebook
+def test_the_nightly_script_of_the_page_sends_mail_when_a_limit_is_broken(walk: Walk) -> None:
+    (script,) = [
+        text for language, text in BLOCK.findall((GUIDE / "own-notebook.md").read_text()) if language == "bash"
+    ]
+    folder = walk.folder / "bench"
+    project.lay_out_project(folder, with_samples=False)
+    shutil.copyfile(GUIDE / "nightly_sort.ipynb", folder / "notebooks" / "nightly_sort.ipynb")
+    (folder / "thresholds.yaml").write_text("nightly_sort: [{table: sort_times, column: time_ms, at_most: 0}]")
+    (folder / "nightly.sh").write_text(script)
+    (folder / "mail").write_text(f'#!/bin/sh\necho "$2" >> {folder}/sent\n')
+    (folder / "mail").chmod(0o755)
+    path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = walk.environment | {"PATH": path, "ALERT_TO": "you@example.com"}
+    done = subprocess.run(["sh", str(folder / "nightly.sh")], env=environment, cwd=walk.folder, timeout=LIMIT_S)
+    assert done.returncode == 1, (folder / "last.log").read_text()
+    assert (folder / "sent").read_text() == "nightly_sort: invalid or past a limit\n"
 
 
 def messages(page: Path) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from workbench.cli import app, project
 from workbench.core import files
 from workbench.core.files import PROJECT_FILE, SHIPPED
 from workbench.execution import discovery, parameters
+from workbench.runs import threshold_gate
 
 NUMBERED = sorted(path.stem for path in (SHIPPED / "notebooks").glob("[0-9]*.ipynb"))
 
@@ -31,13 +33,16 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_project_has_what_its_notebooks_read(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("init", "demo") == 0
-    assert "next: cd demo, then workbench run start_here" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "next: cd demo, then workbench run start_here" in said
+    assert "thresholds.yaml" in said
     demo = empty / "demo"
     assert sorted(path.stem for path in (demo / "notebooks").glob("[0-9]*.ipynb")) == NUMBERED
     assert {path.name for path in demo.iterdir()} >= {
         "Makefile",
         "README.md",
         "parameters.yaml",
+        "thresholds.yaml",
         ".gitignore",
         PROJECT_FILE,
     }
@@ -83,6 +88,16 @@ def test_the_parameters_file_names_every_setting_and_works_uncommented(empty: Pa
     plans = discovery.plan_runs([SHIPPED / "notebooks" / f"{name}.ipynb" for name in NUMBERED], values)
     for plan in plans:
         assert plan.resolved.config == values[plan.area]
+
+
+def test_the_thresholds_file_is_valid_as_it_is_and_uncommented(empty: Path) -> None:
+    call("init", "demo", "--no-samples")
+    areas = sorted(discovery.area_from_path(name) for name in NUMBERED)
+    path = empty / "demo" / "thresholds.yaml"
+    assert [*threshold_gate.load_gate(path, areas, areas, empty).rules.areas] == ["start_here"]
+    text = path.read_text().partition("\n\n")
+    path.write_text(text[0] + "\n" + "\n".join(re.findall(r"^# ((?: |\w+:$).*|\w+:)$", text[2], re.MULTILINE)))
+    assert [*threshold_gate.load_gate(path, areas, areas, empty).rules.areas] == ["start_here", "profile", "speedup"]
 
 
 @pytest.mark.parametrize(

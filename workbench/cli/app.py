@@ -177,7 +177,7 @@ def run(
     epilog="\b\nExample:\n"
     "  workbench init bench && cd bench\n"
     "  workbench run start_here\n"
-    "  workbench run all -f parameters.yaml --jobs 2"
+    "  workbench run all -f parameters.yaml --thresholds thresholds.yaml --jobs 2"
 )
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; made when it does not exist.")],
@@ -185,7 +185,7 @@ def init(
         bool, typer.Option("--no-samples", help="Leave out data/samples, which the notebooks' defaults read.")
     ] = False,
 ) -> None:
-    """Lay out a project of your own: notebooks, parameters, Makefile, README.
+    """Lay out a project of your own: notebooks, parameters, thresholds, Makefile, README.
 
     Files that are there stay as they are, so that the same command completes a project after an update. In the
     project and below it, `workbench run NAME` runs its notebooks; anywhere else, those of the installation.

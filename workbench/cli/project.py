@@ -1,4 +1,4 @@
-"""Layout of a project: copies of the shipped notebooks and samples, a parameters file, Makefile and README."""
+"""Layout of a project: copies of the shipped notebooks and samples, parameters, thresholds, Makefile and README."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from workbench.execution.parameters import Parameter
 
 MAKEFILE = """\
-# make report       run all notebooks with parameters.yaml; the last line is the path of the gallery page
+# make report       run all notebooks with parameters.yaml, check thresholds.yaml; the last line is the gallery's path
 # make lab          the same notebooks, live
 report:
-\tworkbench run all -f parameters.yaml --jobs 2; status=$$?; workbench gallery; exit $$status
+\tworkbench run all -f parameters.yaml --thresholds thresholds.yaml --jobs 2; \\
+\tstatus=$$?; workbench gallery; exit $$status
 
 lab:
 \tworkbench lab
@@ -38,9 +39,39 @@ make lab
 ```
 
 - `parameters.yaml`: settings of each notebook. Uncomment a notebook's name and the settings to change.
+- `thresholds.yaml`: limits that runs must keep: `workbench run all --thresholds thresholds.yaml`.
 - `data/samples`: inputs of the defaults, recorded by the workbench's authors. `data/runs`: a folder for each run.
 - `workbench.toml` marks this folder: here and below it, `workbench run NAME` runs these notebooks.
 - `workbench init .` completes the folder after an update; it changes no file that is there.
+"""
+THRESHOLDS = """\
+# Limits that runs must keep: workbench run all --thresholds thresholds.yaml
+# Exit code 0: all kept; 1: one is broken, or a run is invalid; 2: one cannot be checked; 3: a notebook failed.
+# Rules stand under the name of their notebook, without its number. Uncomment what you want to hold.
+start_here:
+  - name: the log was read whole
+    key: verdict
+    equals: valid
+
+# A fixed limit: on the duration of the run in seconds, on rows of a table, on a column in every row that matches.
+# profile:
+#   - key: duration_s
+#     at_most: 600
+#   - name: no query failed
+#     rows: queries
+#     where: {status: failed}
+#     at_most: 0
+#   - name: no query is slow
+#     table: queries
+#     where: {status: succeeded}
+#     column: duration_s
+#     at_most: 5
+
+# No worse than in the runs of the last week. The first run has none before it: exit code 2.
+# speedup:
+#   - table: factors
+#     column: factor
+#     no_worse_than: {run: median of last 7, better: higher, tolerance: 0.1}
 """
 GITIGNORE = "data/runs/\ndata/samples/\n.ipynb_checkpoints/\n__pycache__/\n"
 
@@ -79,6 +110,7 @@ def _list_files(root: Path, *, with_samples: bool) -> Iterator[tuple[Path, Path 
                 yield root / "data" / "samples" / path.relative_to(samples), path
     texts = {
         "parameters.yaml": format_parameters_file(),
+        "thresholds.yaml": THRESHOLDS,
         "Makefile": MAKEFILE,
         "README.md": README,
         ".gitignore": GITIGNORE,
@@ -115,11 +147,11 @@ def format_layout(folder: Path, counts: Counter[str]) -> str:
 
     >>> print(format_layout(Path("bench"), Counter(written=3, kept=1)))
     bench: 3 files written, 1 kept as they were
-    next: cd bench, then workbench run start_here; README.md says what is where
+    next: cd bench, then workbench run start_here; limits are in thresholds.yaml, README.md says what is where
     """
     note = f", {counts['kept']} kept as they were" if counts["kept"] else ""
     there = "" if folder.resolve() == Path.cwd() else f"cd {folder}, then "
     return (
         f"{folder}: {counts['written']} files written{note}\n"
-        f"next: {there}workbench run start_here; README.md says what is where"
+        f"next: {there}workbench run start_here; limits are in thresholds.yaml, README.md says what is where"
     )
