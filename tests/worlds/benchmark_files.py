@@ -46,10 +46,12 @@ TRAITS: dict[str, tuple[str, ...]] = {
     "pyperf": ("long names", "several files", "two hosts"),
     "asv": ("long names", "several files", "two hosts", "failed", "NaN"),
     "amun": ("several files", "failed"),
-    "hyperfine": ("long names", "several files", "failed", "JSON lines", "parameters", "memory", "null exit code"),
+    "hyperfine": (
+        "long names", "several files", "failed", "JSON lines", "parameters", "memory", "null exit code", "one name",
+    ),
     "google-benchmark": (
         "long names", "several files", "two hosts", "failed", "offset", "debug build", "NaN", "aggregates",
-        "only aggregates", "other time unit", "counters", "skipped",
+        "only aggregates", "other time unit", "counters", "skipped", "one name",
     ),
     "criterion": ("long names", "several files", "JSON lines", "other time unit", "failed"),
     "jmh": ("long names", "several files", "throughput", "histogram", "parameters", "other time unit", "NaN"),
@@ -304,7 +306,9 @@ def _write_hyperfine(writer: _Writer) -> list[Path]:
     paths = []
     for number in range(writer.n_files):
         results = []
-        for name in writer.list_names():
+        # Names that users give to commands may be alike.
+        names = writer.list_names() + (["parse text"] if writer.has("one name") else [])
+        for name in names:
             times = writer.draw_values(6)
             codes: list[int | None] = [0] * 6
             if writer.has("failed") and name == "sort":
@@ -341,12 +345,14 @@ def _write_google(writer: _Writer) -> list[Path]:
         unit = writer.draw.choice(_TIME_UNITS) if writer.has("other time unit") else "ns"
         factor = find_unit_factor("s", unit) or 1.0
         rows: list[dict[str, Any]] = []
-        for name in writer.list_names():
+        is_twice = writer.has("one name") and not writer.has("only aggregates")
+        for family, name in enumerate(writer.list_names() + (["sort"] if is_twice else [])):
             values = writer.draw_values(3 if writer.has("aggregates") or writer.has("only aggregates") else 1)
             lost = writer.has("failed") and name == "parse"
             skipped = writer.has("skipped") and name == "parse" and not lost
             is_nan = writer.has("NaN") and name == "sort"
-            rows += _list_google_rows(writer, f"BM_{name}/64", values, unit, factor, lost, skipped, is_nan)
+            written = _list_google_rows(writer, f"BM_{name}/64", values, unit, factor, lost, skipped, is_nan)
+            rows += [row | {"family_index": family, "per_family_instance_index": 0} for row in written]
             kept = [] if lost or skipped or is_nan else values
             if writer.has("only aggregates"):
                 kept = [statistics.median(values)] if kept else []

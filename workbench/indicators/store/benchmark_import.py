@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ MAX_TEXT = 200
 NO_TIME = "no time of measurement in the file: the time of its last change was taken; --time gives another"
 NO_MACHINE = "no machine in the file: all such files are taken as of one; --machine gives its name"
 SAME_TIME = "files without a time that were changed at one moment: their order is not known; give --time for each"
+TWICE = "a benchmark that is listed several times: taken as further runs of it"
 ZERO = "0 in every run: no ratio, so not in a history"
 _COMMIT = re.compile(r"[0-9A-Za-z._/-]{1,200}")
 _BASES = ("s", "bytes")
@@ -99,6 +100,7 @@ class Measurement:
     """What a file tells of one measurement: its benchmarks, and what they were measured with.
 
     `stack`: Name of the stack where the user gives none. `model` is the processor, `machine` the host.
+    `repeats`: Whether a name that is listed again is a further run of the benchmark, and not another one.
     """
 
     tool: str
@@ -113,6 +115,7 @@ class Measurement:
     commit_at: str = ""
     measured_at: str = ""
     notes: tuple[str, ...] = ()
+    repeats: bool = True
 
 
 Reader = Callable[[ResultFile, ImportOptions, dict[str, int]], Iterable[ImportedSet]]
@@ -161,6 +164,9 @@ def import_files(
     list_files = list_files or functools.partial(list_result_files, noun=noun)
     open_file = open_file or functools.partial(read_result_file, noun=noun)
     files = list({file.resolve(): file for path in named for file in list_files(path)}.values())
+    if options.measured_at is not None and len(files) > 1:
+        do = "import each file with a call of its own"
+        raise ConfigError("one time for several files", where="--time", found=f"{len(files)} files", do=do)
     report, total, guessed = ImportReport([], [], {}), 0, list[str]()
     for index, path in enumerate(files):
         try:
@@ -256,24 +262,30 @@ def build_set(measured: Measurement, options: ImportOptions, notices: dict[str, 
         | ({COMMIT_TIME: measured.commit_at} if measured.commit_at else {}),
     )
     runs: list[ImportedRun] = []
-    for benchmark in _join_benchmarks(measured.benchmarks, notices):
+    for benchmark in _join_benchmarks(measured, notices):
         runs += _convert_benchmark(measured, benchmark, arm, hardware, notices)
         if len(runs) > MAX_RUNS:
             raise InputError("too many runs for a session", found=measured.tool, allowed=f"at most {MAX_RUNS:,}")
     return ImportedSet(runs, measured.revision, measured.measured_at or None, measured.notes)
 
 
-def _join_benchmarks(benchmarks: list[MeasuredBenchmark], notices: dict[str, int]) -> list[MeasuredBenchmark]:
-    """Benchmarks by name and unit; runs of one that is listed again are further runs of it."""
+def _join_benchmarks(measured: Measurement, notices: dict[str, int]) -> list[MeasuredBenchmark]:
+    """Benchmarks by name and unit; one that is listed again has further runs, or a number in its name."""
     joined: dict[tuple[str, str], MeasuredBenchmark] = {}
-    for one in benchmarks:
+    for one in measured.benchmarks:
         unit, factor = find_base_unit(one.unit)
-        key = (one.label, unit)
-        first = joined.setdefault(key, MeasuredBenchmark(one.name, unit, one.better, [], one.quantity))
+        name, number = one.name, 1
+        while not measured.repeats and (replace(one, name=name).label, unit) in joined:
+            number += 1
+            name = f"{shorten_text(one.name, MAX_TEXT - 10)} #{number}"
+        if number > 1:
+            add_notice(notices, "a name that is listed several times: further ones have a number, such as #2")
+        renamed = replace(one, name=name, unit=unit, runs=[])
+        first = joined.setdefault((renamed.label, unit), renamed)
         if first.better != one.better:
             raise InputError("one benchmark with two directions", found=one.label)
         if first.runs:
-            add_notice(notices, "a benchmark that is listed several times: taken as further runs of it")
+            add_notice(notices, TWICE)
         first.runs += [_scale_run(run, factor) for run in one.runs]
     return list(joined.values())
 

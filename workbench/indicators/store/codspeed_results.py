@@ -35,7 +35,8 @@ def read_codspeed(file: ResultFile, options: ImportOptions, notices: dict[str, i
         python = str(_get_part(_get_part(document, "python"), "sysconfig").get("py_version") or "")[:20]
         match = _FILE_NAME.match(file.path.name)
         moment = datetime.fromtimestamp(int(match[1]) / 1000, UTC).isoformat() if match else ""
-        measured = Measurement("codspeed", stack=f"Python {python}".strip(), python=python, measured_at=moment)
+        stack = f"Python {python}" if python else str(_get_part(document, "creator").get("name") or "CodSpeed")
+        measured = Measurement("codspeed", stack=stack, python=python, measured_at=moment)
         names = _shorten_places([str(row.get("uri") or row.get("name")) for row in rows])
         for name, row in zip(names, rows, strict=True):
             run = judge_value(_get_part(row, "stats").get("median_ns"))

@@ -49,7 +49,7 @@ def read_csv(file: ResultFile, options: ImportOptions, notices: dict[str, int]) 
             raise InputError("not a direction", where=where, found=direction[:40], allowed="lower or higher")
         known = told.setdefault(series, (find_base_unit(unit)[0], direction))
         if known != (find_base_unit(unit)[0], direction):
-            found = f"{unit[:40]} {direction} after {known[0][:40]} {known[1]}"
+            found = f"{unit[:40] or 'no unit'} {direction} after {known[0][:40] or 'no unit'} {known[1]}"
             raise InputError("one series with two units or directions", where=f"{where}, {series[:80]}", found=found)
         key = (format_time(time, notices), row.get("commit", ""), row.get("machine", ""))
         one = measured.setdefault(

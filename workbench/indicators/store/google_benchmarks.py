@@ -48,6 +48,7 @@ def read_google(file: ResultFile, options: ImportOptions, notices: dict[str, int
             cores=cores if isinstance(cores, int) and not isinstance(cores, bool) and 0 < cores < 2**31 else None,
             machine=str(context.get("host_name") or ""),
             measured_at=format_time(context.get("date"), notices),
+            repeats=False,
         )
         if measured.build:
             add_notice(notices, "a debug build of the library (library_build_type): another stack, not for figures")
@@ -59,7 +60,7 @@ def read_google(file: ResultFile, options: ImportOptions, notices: dict[str, int
 
 def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, notices: dict[str, int]) -> list[MeasuredBenchmark]:
     """Benchmarks with their repetitions; one with aggregates alone has its median."""
-    benchmarks: dict[str, MeasuredBenchmark] = {}
+    benchmarks: dict[tuple[str, str], MeasuredBenchmark] = {}
     medians: dict[str, MeasuredRun] = {}
     counters: set[str] = set()
     for row in rows:
@@ -71,8 +72,10 @@ def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, notices: dict[st
                 medians[name.removesuffix("_median")] = _judge_row(row, file)
             continue
         counters |= {key for key in row if key not in _KNOWN}
-        benchmarks.setdefault(name, MeasuredBenchmark(name, "s", "lower")).runs.append(_judge_row(row, file))
-    only = {name: run for name, run in medians.items() if name not in benchmarks}
+        # Two benchmarks may be registered under one name.
+        place = f"{row.get('family_index')} {row.get('per_family_instance_index')}"
+        benchmarks.setdefault((name, place), MeasuredBenchmark(name, "s", "lower")).runs.append(_judge_row(row, file))
+    only = {name: run for name, run in medians.items() if name not in {known for known, _ in benchmarks}}
     if only:
         add_notice(notices, ONLY_MEDIAN, len(only))
     if counters:

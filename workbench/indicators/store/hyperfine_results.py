@@ -27,7 +27,7 @@ _EXPORT = "hyperfine --export-json FILE"
 def read_hyperfine(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
     """The commands of each document of a file."""
     for document in file.read_documents(NOUN, notices, do=_EXPORT):
-        measured, times = Measurement("hyperfine"), list[str]()
+        measured, times = Measurement("hyperfine", repeats=False), list[str]()
         for row in require_rows(document, "results", NOUN, file.path):
             name = _name_command(row)
             measured.benchmarks += _read_command(row, name, f"{file.path}, {shorten_text(name, 80)}", notices)

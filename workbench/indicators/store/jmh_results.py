@@ -32,7 +32,7 @@ def read_jmh(file: ResultFile, options: ImportOptions, notices: dict[str, int]) 
         for row in document:
             benchmark = _read_benchmark(require_mapping(row, "benchmark", file.path), file, notices)
             java = f"{row.get('vmName') or 'Java'}, JDK {row.get('jdkVersion') or 'unknown'}"
-            by_java.setdefault(java, Measurement("jmh", stack=java)).benchmarks.append(benchmark)
+            by_java.setdefault(java, Measurement("jmh", stack=java, repeats=False)).benchmarks.append(benchmark)
         for measured in by_java.values():
             yield build_set(measured, options, notices)
 

@@ -43,7 +43,7 @@ _FORMATS = (
     ("go-bench", _patterns('"Action"', '"Output"', "Benchmark")),
     ("go-bench", _patterns(r"^Benchmark\S*[ \t]+\d+[ \t]+[-+0-9.eE]+[ \t]+\S")),
     ("go-bench", _patterns(r"^(goos|goarch|pkg): \S", r"\A(?![^│]*│)")),
-    ("csv", _patterns(r"\A(?=[^\n]*\bseries\b)(?=[^\n]*\bvalue\b)\"?\w+\"?[,;\t]")),
+    ("csv", _patterns(r"(?i)\A(?=[^\n]*\bseries\b)(?=[^\n]*\bvalue\b)\"?\w+\"?[,;\t]")),
     ("amun", _patterns('"(@result|@parameters|script_sha256|hwinfo|job_log)"')),
 )
 _EXPORT_JSON = "hyperfine --export-json FILE"
@@ -90,6 +90,7 @@ _FOREIGN = (
     ("vLLM's, a load test", "workbench sizing import FILE", _patterns('"request_throughput"', '"num_prompts"')),
     ("perf stat's", _TIME, _patterns("Performance counter stats for")),
     ("perf stat's", _TIME, _patterns('"counter-value"', '"event"')),
+    ("perf stat's", _TIME, _patterns(r"^[\d.]+[,;]msec[,;](task|cpu)-clock")),
     ("that of `time`", _TIME, _patterns(r"^real\s+\d+m?[\d.]+s?$", r"^user\s")),
     ("that of `time -v`", _TIME, _patterns(r"Maximum resident set size")),
     ("sysbench's", _OWN_CSV, _patterns(r"^sysbench \d")),
@@ -210,13 +211,15 @@ def find_format(text: str) -> str | None:
     >>> find_format('{"results": [{"command": "sleep 1", "times": [1.0]}]}'), find_format("hello")
     ('hyperfine', None)
     """
+    text = text.lstrip()
     return next((name for name, patterns in _FORMATS if all(one.search(text) for one in patterns)), None)
 
 
 def refuse_foreign(file: ResultFile, allowed: Iterable[str]) -> None:
     """Refuse a result of a kind that cannot be imported, by its name."""
+    text = file.text.lstrip()
     for name, do, patterns in _FOREIGN:
-        if all(one.search(file.text) for one in patterns):
+        if all(one.search(text) for one in patterns):
             raise InputError(f"a result that cannot be imported: {name}", where=file.path, allowed=allowed, do=do)
 
 
