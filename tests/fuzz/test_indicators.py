@@ -23,7 +23,8 @@ from workbench.indicators.kubernetes import cluster_client
 from workbench.indicators.recommendation import metric_mix, recommendation_request, vulnerabilities
 from workbench.indicators.stacks import package_index, stack_request, stack_sets
 from workbench.indicators.stacks.uv_tool import _read_uv_document
-from workbench.indicators.store import archive, asv_results, pyperf_suites
+from workbench.indicators.store import archive, asv_results, import_formats, pyperf_suites
+from workbench.indicators.store.benchmark_import import ImportOptions
 
 pytestmark = pytest.mark.slow
 
@@ -159,6 +160,27 @@ def test_damaged_results_of_asv_become_sessions_or_are_refused(data: st.DataObje
         (place / "results" / "benchmarks.json").write_bytes(b'{"a.time_x": {"unit": "seconds", "version": "1"}}')
         out = place / "out"
         harmless(lambda: asv_results.import_results([place / "results"], out), writes=out)
+
+
+RECORDED_TOOLS = {
+    "hyperfine": "hyperfine.json",
+    "google-benchmark": "google.json",
+    "jmh": "jmh.json",
+    "criterion": "criterion.jsonl",
+    "codspeed": "codspeed.json",
+}
+
+
+@fuzz(60, data=st.data())
+def test_damaged_results_of_benchmark_tools_become_sessions_or_are_refused(data: st.DataObject) -> None:
+    form = data.draw(st.sampled_from(sorted(RECORDED_TOOLS)))
+    text = (Path(__file__).parents[1] / "indicators" / "store" / "recorded" / RECORDED_TOOLS[form]).read_text()
+    document = json.loads(text.splitlines()[0] if form == "criterion" else text)
+    with scratch() as place:
+        path, out = place / "result.json", place / "out"
+        path.write_bytes(data.draw(json_documents([document], most=2)))
+        run = import_formats.FORMATS[form].import_paths
+        harmless(lambda: run([path], out, ImportOptions(), lambda done, total: None), writes=out)
 
 
 STACKS = {

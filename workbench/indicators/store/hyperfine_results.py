@@ -31,9 +31,9 @@ def read_hyperfine(file: ResultFile, options: ImportOptions, notices: dict[str, 
         for row in require_rows(document, "results", NOUN, file.path):
             name = _name_command(row)
             measured.benchmarks += _read_command(row, name, f"{file.path}, {shorten_text(name, 80)}", notices)
-            cpu = [row.get(key) for key in ("user", "system")]
-            if all(isinstance(value, int | float) for value in cpu):
-                times.append(f"{name}: user {cpu[0]:.4g} s and system {cpu[1]:.4g} s on average")
+            user_s, system_s = (judge_value(row.get(key)).value for key in ("user", "system"))
+            if user_s is not None and system_s is not None:
+                times.append(f"{name}: user {user_s:.4g} s and system {system_s:.4g} s on average")
         measured.notes = tuple(shorten_text(text) for text in times[:MAX_NOTES])
         yield build_set(measured, options, notices)
 

@@ -46,6 +46,7 @@ _FORMATS = (
     ("csv", _patterns(r"(?i)\A(?=[^\n]*\bseries\b)(?=[^\n]*\bvalue\b)\"?\w+\"?[,;\t]")),
     ("amun", _patterns('"(@result|@parameters|script_sha256|hwinfo|job_log)"')),
 )
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 _EXPORT_JSON = "hyperfine --export-json FILE"
 _OWN_CSV = "write its figures as a CSV: time, series, value, unit, direction, commit, machine"
 _TIME = "workbench indicators time -- COMMAND"
@@ -120,6 +121,7 @@ class ResultFile:
     def _parsed(self) -> tuple[list[Any], int]:
         """JSON values one after another, and where the first that is none begins."""
         decoder, documents, place, text = json.JSONDecoder(), list[Any](), 0, self.text
+        has_half_pairs = _HALF_PAIR.search(text) is not None
         while True:
             while place < len(text) and text[place] in " \t\r\n":
                 place += 1
@@ -133,7 +135,7 @@ class ResultFile:
                 return documents, place
             if measure_depth(value, MAX_DEPTH) > MAX_DEPTH:
                 raise InputError("nested too deeply", where=self.path, allowed=f"{MAX_DEPTH} levels")
-            documents.append(value)
+            documents.append(_replace_half_pairs(value) if has_half_pairs else value)
 
     def read_documents(self, noun: str, notices: dict[str, int], *, do: str | None = None) -> list[Any]:
         """The JSON documents of a file, of which there may be several, one after another.
@@ -152,6 +154,11 @@ class ResultFile:
         if len(documents) > 1 and not all(map(is_line_of_stream, documents)):
             add_notice(notices, "several documents in one file: each is a session")
         return documents
+
+
+def _replace_half_pairs(value: Any) -> Any:
+    """A JSON value without halves of pairs of code units in its texts, which no file can hold."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def is_line_of_stream(document: Any) -> bool:
