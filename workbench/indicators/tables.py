@@ -362,7 +362,7 @@ RUNS = Table(
         Column("stack_key", "str", "Hash of its lock, Python and platform."),
         Column("indicator", "str", "Name of the indicator."),
         Column("indicator_version", "str", "Hash of its declaration and script; other versions are never compared."),
-        Column("component", "str", "Framework, as the script told it.", nullable=True),
+        Column("component", "str", "Framework that the script told: its package, else in lower case.", nullable=True),
         Column("status", "str", "ok, or why there are no values."),
         Column("reason", "str", "More about that; null when ok.", nullable=True),
         Column("passed", "bool", "All its own checks passed; null unless ok.", nullable=True),

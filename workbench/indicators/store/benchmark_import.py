@@ -184,9 +184,10 @@ def import_files(
         if total > MAX_TOTAL_RUNS:
             do = "import the files from this one on with a further call"
             raise InputError("too many runs for one import", where=path, allowed=f"at most {MAX_TOTAL_RUNS:,}", do=do)
+        _count_oddities(sets, report.notices)
         for place, one in enumerate(sets):
             if one.runs and write_together is None:
-                created_at = _choose_time(one, options) or _guess_time(file, place, report, guessed)
+                created_at = choose_time(one, options) or _guess_time(file, place, report, guessed)
                 revision = _choose_revision(one, options, path)
                 written = session_import.write_sessions(
                     one.runs, out, revision=revision, created_at=created_at, notes=one.notes
@@ -216,7 +217,19 @@ def _check_format(file: ResultFile, form: str, noun: str, *, is_named: bool) -> 
     raise InputError(f"not a {noun}: {what}", where=file.path)
 
 
-def _choose_time(one: ImportedSet, options: ImportOptions) -> str | None:
+def _count_oddities(sets: list[ImportedSet], notices: dict[str, int]) -> None:
+    """Count the benchmarks that are 0 in every run."""
+    for one in sets:
+        values: dict[str, list[Any]] = {}
+        for run in one.runs:
+            if run.status == "ok":
+                values.setdefault(run.thing.label, []).extend(run.document["stdout"]["@result"].values())
+        zeros = sum(not any(numbers) for numbers in values.values())
+        if zeros:
+            add_notice(notices, ZERO, zeros)
+
+
+def choose_time(one: ImportedSet, options: ImportOptions) -> str | None:
     """When a set was measured: as the file or its first run tells, else the user."""
     starts = [str(run.document.get("start_datetime") or "") for run in one.runs]
     told = one.created_at or min(filter(None, starts), default=None)
@@ -323,9 +336,6 @@ def _convert_benchmark(
     if benchmark.better is None:
         text = f"{shorten_text(benchmark.unit, 60) or 'no unit'}: direction not told, so kept but not compared"
         add_notice(notices, text)
-    values = [run.value for run in benchmark.runs if run.value is not None]
-    if values and not any(values):
-        add_notice(notices, ZERO)
     runs = []
     for run in benchmark.runs:
         stdout: Any = ""

@@ -45,6 +45,7 @@ def _import_pyperf(paths: list[Path], out: Path, options: ImportOptions, progres
         stack=options.stack,
         machine=options.machine,
         revision=options.revision,
+        measured_at=options.measured_at,
         progress=progress,
     )
 
@@ -52,8 +53,15 @@ def _import_pyperf(paths: list[Path], out: Path, options: ImportOptions, progres
 def _import_pytest(paths: list[Path], out: Path, options: ImportOptions, progress: Progress) -> ImportReport:
     from workbench.indicators.store.pytest_benchmarks import import_benchmarks
 
-    given: dict[str, Any] = {"stack": options.stack, "machine": options.machine, "revision": options.revision}
-    return import_benchmarks(paths, out, **given, progress=progress)
+    return import_benchmarks(
+        paths,
+        out,
+        stack=options.stack,
+        machine=options.machine,
+        revision=options.revision,
+        measured_at=options.measured_at,
+        progress=progress,
+    )
 
 
 def _import_asv(paths: list[Path], out: Path, options: ImportOptions, progress: Progress) -> ImportReport:
@@ -95,7 +103,7 @@ def _import_simple(form: str, paths: list[Path], out: Path, options: ImportOptio
 _ALL = frozenset({"stack", "machine", "revision", "time"})
 FORMATS: Mapping[str, ImportFormat] = {
     "amun": ImportFormat("Amun", frozenset({"indicator", "baseline"}), _import_amun),
-    "pyperf": ImportFormat("pyperf", frozenset({"baseline", "stack", "machine", "revision"}), _import_pyperf),
+    "pyperf": ImportFormat("pyperf", _ALL | {"baseline"}, _import_pyperf),
     "asv": ImportFormat("asv", frozenset({"machine"}), _import_asv),
     "pytest-benchmark": ImportFormat("pytest-benchmark", frozenset({"stack", "machine", "revision"}), _import_pytest),
     **{

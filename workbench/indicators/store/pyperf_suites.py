@@ -14,7 +14,7 @@ from workbench.core.files import replace_atomically
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import archive, session_import
 from workbench.indicators.store.archive import Arm, PlannedMetric, Result, Session, parse_time
-from workbench.indicators.store.benchmark_import import ImportedSet, ImportOptions, import_files
+from workbench.indicators.store.benchmark_import import ImportedSet, ImportOptions, choose_time, import_files
 from workbench.indicators.store.result_files import ResultFile
 from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
 
@@ -198,19 +198,20 @@ def import_suites(
     stack: str | None = None,
     machine: str = "",
     revision: str | None = None,
+    measured_at: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
     """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file.
 
     `stack`: Each file is a session of its own instead, all of the stack of this name.
     `machine`: Name of the machine that all files are of, whatever they say; empty: by what they say.
-    `revision`: Commit of all files, since pyperf tells none.
+    `revision`, `measured_at`: Commit of all files, since pyperf tells none, and time of one that tells none.
     """
+    options = ImportOptions(stack, machine, revision, measured_at)
     arms: dict[str, Arm] = {}
     together: list[ImportedRun] = []
 
-    def read_file(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
-        del options
+    def read_file(file: ResultFile, _: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
         for document in file.read_documents(_NOUN, notices, do="python -m pyperf … -o FILE"):
             suite = _load_suite(document, file.path)
             runs = _convert_runs(suite, _build_arm(file.path, suite, {} if stack else arms, stack), machine)
@@ -221,7 +222,16 @@ def import_suites(
 
     def write_together(found: ImportReport) -> None:
         """The runs of all files as one session per machine."""
-        found.sessions.extend(session_import.write_sessions(together, out, baseline=baseline, revision=revision))
+        moment = choose_time(ImportedSet(together), options)
+        found.sessions.extend(
+            session_import.write_sessions(
+                together,
+                out,
+                baseline=baseline,
+                revision=revision,
+                created_at=moment if measured_at is not None else None,
+            )
+        )
 
     return import_files(
         paths,
@@ -229,7 +239,7 @@ def import_suites(
         read_file,
         form="pyperf",
         noun=_NOUN,
-        options=ImportOptions(stack=stack, machine=machine, revision=revision),
+        options=options,
         write_together=None if stack else write_together,
         progress=progress,
     )

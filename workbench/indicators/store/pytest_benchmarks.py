@@ -14,13 +14,14 @@ from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import session_import
 from workbench.indicators.store.archive import COMMIT_TIME, Arm
 from workbench.indicators.store.benchmark_import import (
+    TWICE,
     ImportedSet,
     ImportOptions,
     format_time,
     import_files,
     judge_value,
 )
-from workbench.indicators.store.result_files import ResultFile
+from workbench.indicators.store.result_files import ResultFile, add_notice
 from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport, shorten_text
 
 MAX_NAME = 200
@@ -68,15 +69,16 @@ def import_benchmarks(
     stack: str | None = None,
     machine: str = "",
     revision: str | None = None,
+    measured_at: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
     """Import files of pytest-benchmark, one session per file; each benchmark's median is a run.
 
     `stack`: Name of the stack; by default the Python that ran the suite. Of a commit with local changes it is another.
     `machine`: Name of the machine that all files are of, whatever they say; empty: by what they say.
-    `revision`: Commit of files that tell none.
+    `revision`, `measured_at`: Commit and time of files that tell none.
     """
-    options = ImportOptions(stack=stack, machine=machine, revision=revision)
+    options = ImportOptions(stack, machine, revision, measured_at)
     return import_files(paths, out, _read_file, form="pytest-benchmark", noun=_NOUN, options=options, progress=progress)
 
 
@@ -114,6 +116,8 @@ def _convert_runs(read: BenchmarkFile, stack: str | None, joined: str, notices: 
     )
     start = format_time(read.datetime, notices)
     runs = []
+    if len({benchmark.label for benchmark in read.benchmarks}) < len(read.benchmarks):
+        add_notice(notices, TWICE)
     for benchmark in read.benchmarks:
         label = benchmark.label
         case = ImportedCase(
