@@ -17,6 +17,7 @@ MIN_DRIFT = MIN_POINTS
 """Points of a drift: a slope through fewer is noise."""
 _MAX_DEVIATIONS = 4.0
 _N_NEIGHBOURS = 2 * MIN_SEGMENT - 1
+_N_NEAREST = 3
 _EARLY_CUT = 1.0
 _PENALTY, _PENALTY_PER_LOG = 6.0, 1.25
 
@@ -68,47 +69,41 @@ def estimate_variances(values: Floats, errors: Floats, spread: float) -> Floats:
 
 
 def find_outliers(values: Floats, errors: Floats) -> npt.NDArray[np.bool_]:
-    """Find the points farther than four deviations from the median of seven neighbours, (points,).
+    """Find the points with fewer than three others within four deviations, among any seven in a row, (points,).
 
-    Such a median keeps levels of four points, and takes fewer for outliers.
+    A level has four points; beside a step or an end, those of its own side are enough.
     """
-    far: npt.NDArray[np.bool_] = np.abs(values - _median_of_neighbours(values)) > _outlier_limits(values, errors)
-    return far
+    n, most = len(values), _N_NEIGHBOURS - 1
+    variances = _estimate_early_variances(values, errors)
+    padded, spreads = (np.pad(one, most, constant_values=np.nan) for one in (values, np.sqrt(variances)))
+    offsets = np.arange(2 * most + 1)
+    others = padded[np.arange(n)[:, None] + offsets]
+    wider = np.fmax(spreads[np.arange(n)[:, None] + offsets], np.sqrt(variances)[:, None])
+    # Missing neighbours beyond the ends are near nobody.
+    near = np.abs(others - values[:, None]) <= _MAX_DEVIATIONS * wider
+    counts = np.lib.stride_tricks.sliding_window_view(near, _N_NEIGHBOURS, axis=1).sum(axis=2)
+    found: npt.NDArray[np.bool_] = counts.max(axis=1) < MIN_SEGMENT
+    return found
 
 
-def _outlier_limits(values: Floats, errors: Floats) -> Floats:
-    """Largest distance of each point from the median of its neighbours that is no outlier, (points,)."""
-    # Cut early, so that the outliers themselves do not widen the limit.
-    variances = estimate_variances(values, errors, estimate_spread(values, errors, cuts=(_EARLY_CUT,)))
-    # The median of noisy neighbours is noisy too: their variance counts where it is larger than the point's own.
-    limits: Floats = _MAX_DEVIATIONS * np.sqrt(np.maximum(variances, _median_of_neighbours(variances)))
-    return limits
+def _estimate_early_variances(values: Floats, errors: Floats) -> Floats:
+    """Variances of the points with a spread that is cut early, so that outliers do not widen it, (points,)."""
+    return estimate_variances(values, errors, estimate_spread(values, errors, cuts=(_EARLY_CUT,)))
 
 
 def remove_outliers(values: Floats, errors: Floats) -> Floats:
-    """The series with each outlier set to the middle of the neighbours that are near their median.
-
-    The median itself would lean to the side of two outliers together.
-    """
-    far, medians = find_outliers(values, errors), _median_of_neighbours(values)
-    near, cleaned = _outlier_limits(values, errors) / 2, values.copy()
-    for place in np.flatnonzero(far):
-        first = int(np.clip(place - _N_NEIGHBOURS // 2, 0, max(0, len(values) - _N_NEIGHBOURS)))
-        around = values[first : first + _N_NEIGHBOURS]
-        cleaned[place] = np.median(around[np.abs(around - medians[place]) <= near[place]])
+    """The series with each outlier set to the median of the nearest points that are none; at a step, of one side."""
+    outliers, cleaned = find_outliers(values, errors), values.copy()
+    kept = np.flatnonzero(~outliers)
+    limits = _MAX_DEVIATIONS * np.sqrt(_estimate_early_variances(values, errors))
+    for place in np.flatnonzero(outliers):
+        before, after = (values[side] for side in (kept[kept < place][-_N_NEAREST:], kept[kept > place][:_N_NEAREST]))
+        sides = [side for side in (before, after) if len(side)]
+        if len(sides) == 2 and abs(np.median(before) - np.median(after)) <= limits[place]:
+            sides = [np.concatenate(sides)]
+        centres = [float(np.median(side)) for side in sides]
+        cleaned[place] = min(centres, key=lambda centre: abs(centre - values[place]), default=values[place])
     return cleaned
-
-
-def _median_of_neighbours(values: Floats) -> Floats:
-    """Median of the seven values around each, (points,); of the first or last seven near an end.
-
-    A window that repeated the end would take an outlier there for the median.
-    """
-    if len(values) < _N_NEIGHBOURS:
-        return np.full_like(values, np.median(values))
-    inside = np.median(np.lib.stride_tricks.sliding_window_view(values, _N_NEIGHBOURS), axis=1)
-    medians: Floats = np.pad(inside, _N_NEIGHBOURS // 2, mode="edge")
-    return medians
 
 
 def compute_penalty(n: int) -> float:

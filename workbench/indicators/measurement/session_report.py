@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.console.tables import format_table
 from workbench.core.formats import NULL
 from workbench.indicators.analysis.effects import format_dimension_effects
-from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN
+from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN, describe_reports
 from workbench.stats.verdicts import DECIDED, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def format_session(outcome: SessionOutcome) -> str:
         _format_judgement(judgement),
         *(f"  {reason}" for reason in judgement["reasons"][1:]),
     ]
-    lines += ["", "notes:", *(f"  {note}" for note in session.notes)] if session.notes else []
+    notes = [*session.notes, *describe_reports(outcome.compared.observed)]
+    lines += ["", "notes:", *(f"  {note}" for note in notes)] if notes else []
     lines += [f"cost: {cost}", "", f"written: {outcome.folder}"]
     lines += [f"next: {command}" for command in list_next_commands(outcome)]
     return "\n".join(lines)
@@ -150,7 +151,7 @@ def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
         "clock": session.clock,
         "rounds_done": session.rounds_done,
         "next": list_next_commands(outcome),
-        "notes": list(session.notes),
+        "notes": [*session.notes, *describe_reports(outcome.compared.observed)],
         "judgement": outcome.compared.judgement.row(0, named=True),
         "effects": outcome.compared.effects.to_dicts(),
         **({} if (dimensions := outcome.compared.dimensions) is None else {"dimensions": dimensions.to_dicts()}),
