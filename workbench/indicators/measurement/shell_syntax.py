@@ -68,10 +68,10 @@ def check_syntax(command: str, shell: str, where: str) -> None:
 
 
 def blank_quotes(command: str) -> tuple[str, str]:
-    """A command without what is quoted, and with what double quotes hold; blanks stand for the rest.
+    r"""A command without what is quoted, and with what double quotes hold; blanks stand for the rest.
 
-    >>> blank_quotes("a 'b' \\"c $d\\" # e")
-    ("a ' ' \\"    \\"    ", "a ' ' \\"c $d\\"    ")
+    >>> blank_quotes("a 'b' \"c $d\"") == ("a ' ' \"    \"", "a ' ' \"c $d\"")
+    True
     """
     bare, expanded = list(command), list(command)
     quote, place = "", 0
