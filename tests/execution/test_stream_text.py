@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.worlds.notebooks import draw_screen
 from workbench.execution import stream_text
 from workbench.execution.stream_text import StreamText, apply_controls
 
@@ -35,18 +36,7 @@ def test_overwriting_is_what_a_screen_of_cells_does() -> None:
     draw = random.Random(5)
     for _ in range(300):
         text = "".join(draw.choice("ab\r\n") for _ in range(30))
-        lines: list[list[str]] = [[]]
-        column = 0
-        for sign in text:
-            if sign == "\n":
-                lines.append([])
-                column = 0
-            elif sign == "\r":
-                column = 0
-            else:
-                lines[-1][column : column + 1] = [sign]
-                column += 1
-        assert apply_controls(text).replace("\r", "") == "\n".join(map("".join, lines)), repr(text)
+        assert apply_controls(text).replace("\r", "") == draw_screen(text), repr(text)
 
 
 def test_a_text_without_end_keeps_its_begin_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

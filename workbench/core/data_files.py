@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,8 @@ MAX_BYTES = 16 << 20
 MAX_DEPTH = 100
 MAX_YAML_NODES = 1_000_000
 _TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
-_Context = tuple[str, object, int, str | None, type[WorkbenchError]]
-
-
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)")
+_Context = tuple[str, object, int, str | None, type[WorkbenchError]]
 
 
 def read_text_file(
@@ -212,27 +211,8 @@ def _check_yaml_events(text: str | bytes, loader_type: Any, context: _Context, a
             raise error_type(f"too long for {add_article(noun)}", where=where, allowed=f"{MAX_YAML_NODES:,} values")
 
 
-def _check_integers(root: Any, where: object, error_type: type[WorkbenchError]) -> None:
-    """Refuse integers that are not written in decimal form; `root` is the uppermost node of a YAML document."""
-    import yaml
-
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        elif isinstance(node, yaml.MappingNode):
-            waiting += [part for pair in node.value for part in pair]
-        elif isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:int":
-            text = node.value
-            if not _DECIMAL.fullmatch(text):
-                place = _join_place(where, f"line {node.start_mark.line + 1}")
-                do = f"write a number in decimal form, or in quotes where the text itself counts: '{text[:40]}'"
-                raise error_type("an integer in another form", where=place, found=text[:80], do=do)
-
-
-def _check_repeated_keys(root: Any, where: object, do: str | None, error_type: type[WorkbenchError]) -> None:
-    """Refuse a YAML document in which a mapping has a key twice; `root` is its uppermost node."""
+def _iterate_nodes(root: Any) -> Iterator[Any]:
+    """Each node of a YAML document once, however often aliases name it; `root` is the uppermost one."""
     import yaml
 
     waiting, seen = [root], set()
@@ -241,18 +221,35 @@ def _check_repeated_keys(root: Any, where: object, do: str | None, error_type: t
         if id(node) in seen:
             continue
         seen.add(id(node))
+        yield node
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
         elif isinstance(node, yaml.MappingNode):
-            names: set[str] = set()
-            for key, value in node.value:
-                waiting += [key, value]
-                if not isinstance(key, yaml.ScalarNode):
-                    continue
-                if key.value in names:
-                    place = _join_place(where, f"line {key.start_mark.line + 1}")
-                    raise error_type("a key is given twice", where=place, found=key.value[:80], do=do)
-                names.add(key.value)
+            waiting += [part for pair in node.value for part in pair]
+
+
+def _check_integers(root: Any, where: object, error_type: type[WorkbenchError]) -> None:
+    """Refuse integers that are not written in decimal form; `root` is the uppermost node of a YAML document."""
+    for node in _iterate_nodes(root):
+        if getattr(node, "tag", None) == "tag:yaml.org,2002:int" and not _DECIMAL.fullmatch(text := str(node.value)):
+            place = _join_place(where, f"line {node.start_mark.line + 1}")
+            do = f"write a number in decimal form, or in quotes where the text itself counts: '{text[:40]}'"
+            raise error_type("an integer in another form", where=place, found=text[:80], do=do)
+
+
+def _check_repeated_keys(root: Any, where: object, do: str | None, error_type: type[WorkbenchError]) -> None:
+    """Refuse a YAML document in which a mapping has a key twice; `root` is its uppermost node."""
+    import yaml
+
+    for node in _iterate_nodes(root):
+        names: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in names:
+                place = _join_place(where, f"line {key.start_mark.line + 1}")
+                raise error_type("a key is given twice", where=place, found=key.value[:80], do=do)
+            names.add(key.value)
 
 
 def _too_deep(

@@ -46,7 +46,7 @@ def write_executed_copy(
 
     notebook = session.notebook if session.notebook is not None else item.notebook
     notebook = redaction.redact_value(notebook, secrets)
-    notebook.cells = [cell for cell in notebook.cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
+    notebook.cells = _list_own_cells(notebook)
     # Papermill stores its input, here the whole notebook; the file name is enough.
     notebook.metadata.setdefault("papermill", {})
     notebook.metadata["papermill"] |= {"input_path": item.path.name, "output_path": "report.ipynb"}
@@ -362,7 +362,7 @@ def _execute_notebook(item: RunPlan, session: Session) -> tuple[dict[str, Any] |
 
 def _find_raised_error(session: Session) -> dict[str, Any] | None:
     """The failure of the cell at which the run stopped; null where only cells raised that are tagged so."""
-    for index, cell in enumerate(_list_own_cells(session)):
+    for index, cell in enumerate(_list_own_cells(session.notebook)):
         if cell.metadata.get("papermill", {}).get("exception") is True:
             session.cell_index = index
             errors = [output for output in cell.get("outputs", ()) if output.output_type == "error"]
@@ -376,9 +376,9 @@ def _build_failure(session: Session, name: str, message: str) -> dict[str, Any]:
     return {"cell_number": number, "source": source, "error_name": name, "error": _ANSI.sub("", message)[:10_000]}
 
 
-def _list_own_cells(session: Session) -> list[Any]:
-    """Cells of the executed notebook without papermill's, which say where it failed."""
-    cells = session.notebook.cells if session.notebook is not None else []
+def _list_own_cells(notebook: Any) -> list[Any]:
+    """Cells of an executed notebook, none where there is none, without papermill's, which say where it failed."""
+    cells = notebook.cells if notebook is not None else []
     return [cell for cell in cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
 
 
@@ -386,7 +386,7 @@ def _find_failed_cell(session: Session) -> tuple[int | None, str | None]:
     """The last executed cell: its number as in JupyterLab, and its source."""
     if session.notebook is None or session.cell_index is None:
         return None, None
-    cells = _list_own_cells(session)
+    cells = _list_own_cells(session.notebook)
     counted = [cell for cell in cells[: session.cell_index + 1] if cell.cell_type == "code" and cell.source.strip()]
     return len(counted), cells[session.cell_index].source
 

@@ -336,15 +336,16 @@ def _render_data(data: dict[str, Any], page: PageContent) -> str:
 
 
 def _render_own_html(data: dict[str, Any], page: PageContent) -> str:
-    page.markup += str(data["text/html"]).count("<")
-    if page.markup > MAX_MARKUP:
-        size = format_bytes(len(str(data["text/html"])))
-        page.markup -= str(data["text/html"]).count("<")
+    text = str(data["text/html"])
+    n_tags = text.count("<")
+    if page.markup + n_tags > MAX_MARKUP:
+        size = format_bytes(len(text))
         return (
             f'<p class="note">An output of this cell ({size} of HTML) is too large for this page: report.ipynb has it. '
             "Show fewer rows, or write a table.</p>"
         )
-    html, note = clean_output(str(data["text/html"]))
+    page.markup += n_tags
+    html, note = clean_output(text)
     if note and not html.strip():
         return f'<p class="note">{note}</p>'
     return f'<div class="out html">{html}</div>' + (f'<p class="note">{note}</p>' if note else "")

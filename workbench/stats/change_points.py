@@ -73,12 +73,15 @@ def find_outliers(values: Floats, errors: Floats) -> npt.NDArray[np.bool_]:
 
     A level has four points; beside a step or an end, those of its own side are enough.
     """
-    n, most = len(values), _N_NEIGHBOURS - 1
-    variances = _estimate_early_variances(values, errors)
-    padded, spreads = (np.pad(one, most, constant_values=np.nan) for one in (values, np.sqrt(variances)))
-    offsets = np.arange(2 * most + 1)
-    others = padded[np.arange(n)[:, None] + offsets]
-    wider = np.fmax(spreads[np.arange(n)[:, None] + offsets], np.sqrt(variances)[:, None])
+    if not len(values):
+        return np.zeros(0, dtype=bool)
+    reach = _N_NEIGHBOURS - 1
+    spreads = np.sqrt(_estimate_early_variances(values, errors))
+    others, theirs = (
+        np.lib.stride_tricks.sliding_window_view(np.pad(one, reach, constant_values=np.nan), 2 * reach + 1)
+        for one in (values, spreads)
+    )
+    wider = np.fmax(theirs, spreads[:, None])
     # Missing neighbours beyond the ends are near nobody.
     near = np.abs(others - values[:, None]) <= _MAX_DEVIATIONS * wider
     counts = np.lib.stride_tricks.sliding_window_view(near, _N_NEIGHBOURS, axis=1).sum(axis=2)

@@ -24,7 +24,7 @@ INNER = pl.Struct({"a": pl.Int64, "b": pl.List(pl.Int64)})
 
 def refuse(values: list[Any], kind: Any, dtype: Any, *, nullable: bool) -> None:
     column = InputColumn(name="v", stored_as="v", type=kind, nullable=nullable, expr_id=1)
-    _refuse_nulls(pl.DataFrame({"v": pl.Series(values, dtype=dtype)}), [column], "input-0")
+    _refuse_nulls(pl.DataFrame({"v": pl.Series(values, dtype=dtype)}).to_arrow(), [column], "input-0")
 
 
 @pytest.mark.parametrize(

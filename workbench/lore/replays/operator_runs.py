@@ -163,9 +163,10 @@ def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.
             allowed=shown[:50] or "an input without columns cannot be changed",
             do='take the rows of lore.open(DUMP).inputs["input-0"] and change their values',
         )
-    _refuse_nulls(frame.select(names), columns, where)
+    table = frame.select(names).to_arrow()
+    _refuse_nulls(table, columns, where)
     try:
-        return frame.select(names).to_arrow().rename_columns(stored).cast(_read_stored_types(folder, entry, columns))
+        return table.rename_columns(stored).cast(_read_stored_types(folder, entry, columns))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise ConfigError(
             "a value does not fit the type of its column",
@@ -175,13 +176,14 @@ def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.
         ) from None
 
 
-def _refuse_nulls(frame: pl.DataFrame, columns: list[InputColumn], where: str) -> None:
+def _refuse_nulls(table: pa.Table, columns: list[InputColumn], where: str) -> None:
     """Refuse nulls where the plan says that there are none: Spark would read some other value there.
 
-    `frame`: Its columns are those of the input, in order.
+    `table`: Its columns are those of the input, in order.
     """
-    for shown, column in zip(frame.columns, columns, strict=True):
-        if path := _find_forbidden_null(frame.to_arrow()[shown], column.type, column.nullable):
+    for shown, values, column in zip(table.column_names, table.columns, columns, strict=True):
+        path = _find_forbidden_null(values.combine_chunks(), column.type, column.nullable)
+        if path is not None:
             raise ConfigError(
                 "a null where the plan of this operator has none",
                 where=f"{where}, {shown}{path}",
@@ -190,30 +192,30 @@ def _refuse_nulls(frame: pl.DataFrame, columns: list[InputColumn], where: str) -
             )
 
 
-def _find_forbidden_null(values: Any, kind: Any, nullable: bool) -> str | None:
-    """Where values of a Spark type (its JSON) have a null that the type forbids; null without one."""
+def _find_forbidden_null(array: Any, kind: Any, nullable: bool) -> str | None:
+    """Path below the column to where an array of a Spark type (its JSON) has a null that it forbids; null: nowhere."""
     import pyarrow as pa
 
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if array.null_count and not nullable:
-        return " "
+        return ""
     if not isinstance(kind, dict) or not len(array):
         return None
     valid = array.drop_null()
+    parts: list[tuple[str, Any, Any, bool]] = []
     if kind["type"] == "array":
-        return _mark_place("[]", _find_forbidden_null(valid.flatten(), kind["elementType"], kind["containsNull"]))
-    if kind["type"] == "map" and pa.types.is_map(array.type):
-        return _mark_place("{}", _find_forbidden_null(valid.items, kind["valueType"], kind["valueContainsNull"]))
-    if kind["type"] == "struct":
-        for field in kind["fields"]:
-            inner = _find_forbidden_null(valid.field(field["name"]), field["type"], field["nullable"])
-            if inner:
-                return _mark_place(f".{field['name']}", inner)
+        parts = [("[]", valid.flatten(), kind["elementType"], kind["containsNull"])]
+    elif kind["type"] == "map" and pa.types.is_map(array.type):
+        parts = [("{}", valid.items, kind["valueType"], kind["valueContainsNull"])]
+    elif kind["type"] == "struct":
+        parts = [
+            (f".{field['name']}", valid.field(field["name"]), field["type"], field["nullable"])
+            for field in kind["fields"]
+        ]
+    for place, inner_array, inner_kind, inner_nullable in parts:
+        inner = _find_forbidden_null(inner_array, inner_kind, inner_nullable)
+        if inner is not None:
+            return place + inner
     return None
-
-
-def _mark_place(place: str, inner: str | None) -> str | None:
-    return None if inner is None else place + inner.strip()
 
 
 def _read_stored_types(folder: Path, entry: InputEntry, columns: list[InputColumn]) -> pa.Schema:
