@@ -24,7 +24,6 @@ from workbench.stats.change_points import (
     Segment,
     divide_series,
     estimate_level,
-    find_outliers,
 )
 from workbench.stats.verdicts import find_critical_value
 
@@ -103,7 +102,6 @@ class _Series:
 
     figure: FigureLevels
     divided: DividedSeries
-    outliers: list[bool]
     scale: float | None
 
     def find_near(self, segment: Segment) -> npt.NDArray[np.intp]:
@@ -233,8 +231,7 @@ def _build_series(figure: FigureLevels, values: Sequence[Interval]) -> _Series:
     scale = None if (estimates > 0).all() else float(np.abs(estimates).max()) or 1.0
     points = np.log(estimates) if scale is None else estimates / scale
     errors = _estimate_errors(values, scale)
-    divided = divide_series(points, errors)
-    return _Series(figure, divided, find_outliers(points, errors).tolist(), scale)
+    return _Series(figure, divide_series(points, errors), scale)
 
 
 def _estimate_errors(values: Sequence[Interval], scale: float | None) -> Floats:
@@ -374,7 +371,7 @@ def _fit_ramps(series: _Series, part: slice, ramps: Sequence[tuple[int, int]]) -
 
     `ramps`: Last point of the one level and first of the other.
     """
-    weights = np.where(series.outliers, 0.0, 1 / series.divided.variances)[part]
+    weights = np.where(series.divided.outliers, 0.0, 1 / series.divided.variances)[part]
     first, last = np.array(ramps).T[:, :, None]
     shapes = np.clip((np.arange(len(weights)) - first) / (last - first), 0, 1)
     centred = shapes - (shapes @ weights / weights.sum())[:, None]
@@ -393,7 +390,7 @@ def _count_last_outliers(series: _Series, final: Segment) -> int:
     last_is_above = divided.values[-1] > level
     far = [
         outlier and (value > level) == last_is_above
-        for outlier, value in zip(series.outliers, divided.values.tolist(), strict=True)
+        for outlier, value in zip(series.divided.outliers.tolist(), divided.values.tolist(), strict=True)
     ]
     return len(list(itertools.takewhile(bool, reversed(far))))
 
@@ -406,7 +403,7 @@ def _find_possible_starts(series: _Series, before: Segment, after: Segment) -> t
     """
     divided = series.divided
     places = np.arange(before.start, after.end)
-    weights = np.where(series.outliers, 0.0, 1 / divided.variances)[places]
+    weights = np.where(series.divided.outliers, 0.0, 1 / divided.variances)[places]
     values = divided.values[places]
     levels = series.fit_level(before)[0], series.fit_level(after)[0]
     costs = [weights * (values - level) ** 2 for level in levels]

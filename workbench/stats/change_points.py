@@ -94,9 +94,9 @@ def _estimate_early_variances(values: Floats, errors: Floats) -> Floats:
     return estimate_variances(values, errors, estimate_spread(values, errors, cuts=(_EARLY_CUT,)))
 
 
-def remove_outliers(values: Floats, errors: Floats) -> Floats:
+def replace_outliers(values: Floats, errors: Floats, outliers: npt.NDArray[np.bool_]) -> Floats:
     """The series with each outlier set to the median of the nearest points that are none; at a step, of one side."""
-    outliers, cleaned = find_outliers(values, errors), values.copy()
+    cleaned = values.copy()
     kept = np.flatnonzero(~outliers)
     limits = _MAX_DEVIATIONS * np.sqrt(_estimate_early_variances(values, errors))
     for place in np.flatnonzero(outliers):
@@ -141,17 +141,15 @@ def find_segments(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[Segment]
     >>> find_segments(noise + np.arange(40), np.zeros(40))
     [Segment(start=0, end=40, is_drift=True)]
     """
-    series, standard_errors = np.asarray(values, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    if series.shape != standard_errors.shape or not (np.isfinite(series).all() and np.isfinite(standard_errors).all()):
-        raise ValueError("values and errors: finite numbers, as many of each")
-    n = len(series)
-    if n > MAX_POINTS:
-        raise ValueError(f"more than {MAX_POINTS:,} points")
+    return divide_series(values, errors).segments
+
+
+def _partition(cleaned: Floats, errors: Floats, spread: float) -> list[Segment]:
+    """The segments of `find_segments`, of a series without outliers; `spread` is that between its points."""
+    n = len(cleaned)
     if n < MIN_POINTS:
         return [Segment(0, n)]
-    cleaned = remove_outliers(series, standard_errors)
-    weights = 1 / estimate_variances(cleaned, standard_errors, estimate_spread(cleaned, standard_errors))
-    squares = _WeightedSquares(cleaned, weights)
+    squares = _WeightedSquares(cleaned, 1 / estimate_variances(cleaned, errors, spread))
     penalty = compute_penalty(n)
     costs = np.full(n + 1, np.inf)
     costs[0], best = 0.0, [Segment(0, 0)] * (n + 1)
@@ -171,12 +169,14 @@ def find_segments(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[Segment]
 class DividedSeries:
     """A series of figures in order, divided into levels and drifts.
 
-    `values`, `errors`: The figures with their standard errors; `cleaned`: the same without outliers. `spread`: Standard
-    deviation between points, beyond their own errors; `variances`: both together, squared.
+    `values`, `errors`: The figures with their standard errors. `outliers`: Which of them are far from their neighbours;
+    `cleaned`: the series without these. `spread`: Standard deviation between points, beyond their own errors;
+    `variances`: both together, squared.
     """
 
     values: Floats
     errors: Floats
+    outliers: npt.NDArray[np.bool_]
     cleaned: Floats
     spread: float
     variances: Floats
@@ -211,11 +211,16 @@ class DividedSeries:
 def divide_series(values: npt.ArrayLike, errors: npt.ArrayLike) -> DividedSeries:
     """Divide a series into levels and drifts, as `find_segments` does, with what estimates them."""
     series, standard_errors = np.asarray(values, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    segments = find_segments(series, standard_errors)
-    cleaned = remove_outliers(series, standard_errors)
+    if series.shape != standard_errors.shape or not (np.isfinite(series).all() and np.isfinite(standard_errors).all()):
+        raise ValueError("values and errors: finite numbers, as many of each")
+    if len(series) > MAX_POINTS:
+        raise ValueError(f"more than {MAX_POINTS:,} points")
+    outliers = find_outliers(series, standard_errors)
+    cleaned = replace_outliers(series, standard_errors, outliers)
     spread = estimate_spread(cleaned, standard_errors)
     variances = estimate_variances(series, standard_errors, spread)
-    return DividedSeries(series, standard_errors, cleaned, spread, variances, segments)
+    segments = _partition(cleaned, standard_errors, spread)
+    return DividedSeries(series, standard_errors, outliers, cleaned, spread, variances, segments)
 
 
 def estimate_level(values: Floats, variances: Floats) -> tuple[float, float]:

@@ -23,7 +23,6 @@ from workbench.stats.change_points import (
     Segment,
     divide_series,
     estimate_level,
-    find_outliers,
     find_segments,
 )
 from workbench.stats.verdicts import FASTER, SLOWER, UNDECIDED
@@ -217,7 +216,6 @@ def _describe_series(series: _Series, alpha: float, compared: _SinceDate | None)
     n_points = final.end - final.start
     degrees = n_points - 1 - final.is_drift
     interval = log_interval(mean, error, degrees, n=n_points, level=1 - alpha, method="") if degrees > 0 else None
-    outliers = find_outliers(series.values, series.errors)
     return {
         **{name: last[name] for name in (*_TEXTS, "cpu_model", "threads")},
         "sessions": len(series.values),
@@ -227,8 +225,8 @@ def _describe_series(series: _Series, alpha: float, compared: _SinceDate | None)
         "level_low": None if interval is None else interval.low,
         "level_high": None if interval is None else interval.high,
         "spread": series.spread,
-        "outliers": int(outliers.sum()),
-        "last_outlier": math.exp(series.values[-1] - mean) if outliers[-1] else None,
+        "outliers": int(series.outliers.sum()),
+        "last_outlier": math.exp(series.values[-1] - mean) if series.outliers[-1] else None,
         "since_sessions": compared.n_sessions if compared else None,
         "ratio": ratio.estimate if ratio else None,
         "low": ratio.low if ratio else None,
@@ -253,7 +251,7 @@ def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
         few = f"{before.end - before.start} session(s) before the date, {MIN_SEGMENT} needed"
         reason = few if n_since else "no session since the date"
         return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
-    if n_since == 1 and find_outliers(series.values, series.errors)[-1]:
+    if n_since == 1 and series.outliers[-1]:
         reason = "the one session since the date is far from those before, which may be a bad night: measure once more"
         return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
     final = series.segments[-1]
