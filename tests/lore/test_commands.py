@@ -123,7 +123,8 @@ class TestInSpark:
         assert sidecar.masked is not None
         assert "note: " in dumped.out, "the join compares what is masked"
         # Ready to be pasted, although there is a blank in it.
-        assert f"workbench lore replay '{folder.absolute()}'" in dumped.out
+        assert f"workbench lore verify '{folder.absolute()}'" in dumped.out
+        assert f"loreId {join['lore_id']}, SortMergeJoin: file:" in dumped.out
 
         other = lore("dump", "--sql", JOIN + " HAVING n > 3", *arguments[:-1], "other")
         assert other.code == 2

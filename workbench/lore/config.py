@@ -237,7 +237,7 @@ class NotebookConfig(BaseModel):
     ids: str = Field(default="", description="Operator and partitions, 10 or 10[0 2]; the study chooses when empty.")
     partition: int | None = Field(default=None, ge=0, description="Only this one; all of them when null.")
     repeat: int = Field(
-        default=11, ge=0, le=1000, description="Timed runs of each side, after the verified one; from 10 on at least."
+        default=11, ge=0, le=1000, description="Timed runs of each side, after the verified one; from 6 on at most."
     )
     confs_a: list[str] = Field(default=[], description="Settings of side A, KEY=VALUE each.")
     confs_b: list[str] = Field(default=[], description="Settings of side B; no comparison when both are empty.")

@@ -51,21 +51,17 @@ def _format_verification(outcome: ReplayOutcome) -> str:
 
 
 def _format_time(outcome: ReplayOutcome) -> str:
-    """The median time of the first side, with its interval; empty where nothing was timed."""
+    """The median elapsed time of the first side, with its interval; empty where nothing was timed."""
     if not outcome.sides.height:
         return ""
     row = outcome.sides.row(0, named=True)
     which = " on A" if outcome.sides.height > 1 else ""
-    for name, column, suffix in (("CPU time", "operator_cpu_s", "cpu_s"), ("elapsed time", "operator_s", "s")):
-        if row[column] is not None:
-            ends = _format_interval(
-                _format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), outcome.level
-            )
-            return f", in {format_seconds(row[column])} of {name}{which} ({ends})"
-    below = row["below_cpu_s"] if row["below_cpu_s"] is not None else row["below_s"]
-    if below is None:
-        return f"; its time is not resolved in {row['n']} runs"
-    return f"; its time is not resolved: below {format_number(1e3 * below)} ms"
+    if row["operator_s"] is not None:
+        ends = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), outcome.level)
+        return f", in {format_seconds(row['operator_s'])} elapsed{which} ({ends})"
+    if row["below_s"] is None:
+        return f"; its elapsed time is not resolved in {row['n']} runs"
+    return f"; its elapsed time is not resolved: below {format_number(1e3 * row['below_s'])} ms"
 
 
 def _format_comparison(outcome: ReplayOutcome) -> str:
@@ -123,10 +119,10 @@ def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
         numbers.append(("verified", word, "", against))
     for row in outcome.sides.rows(named=True)[:1]:
         which = f"side {row['side']}, " if outcome.sides.height > 1 else ""
+        quantities = [("elapsed", "operator_s", "s"), ("CPU", "operator_cpu_s", "cpu_s")]
         # A headline has room for six: with a ratio beside them, the time that the answer uses.
-        quantities = [("CPU", "operator_cpu_s", "cpu_s"), ("elapsed", "operator_s", "s")]
         if outcome.sides.height > 1:
-            quantities = [next((quantity for quantity in quantities if row[quantity[1]] is not None), quantities[0])]
+            quantities = quantities[:1]
         for name, column, suffix in quantities:
             ends = _format_interval(
                 _format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), outcome.level

@@ -102,7 +102,7 @@ def side(clock: Clock, name: str, scan_s: float, totals_s: list[float]) -> Repla
 
 def measure_variants(sides: list[ReplayVariant], repeat: int, **options: Any) -> ReplayTimings:
     clock = replay_variants.time.perf_counter
-    return replay_variants.measure_variants(sides, repeat, **{"meter": Meter(clock), "budget_s": 0.0} | options)
+    return replay_variants.measure_variants(sides, repeat, **{"meter": Meter(clock), "budget_s": 1e9} | options)
 
 
 def test_the_time_of_the_scan_is_taken_off(clock: Clock) -> None:
@@ -134,9 +134,9 @@ def test_two_sides_take_turns_to_be_first(clock: Clock) -> None:
 
 
 def test_before_many_timed_runs_the_operator_runs_untimed(clock: Clock) -> None:
-    assert measure_variants([side(clock, "replay", 0.1, [1.0] * 20)], 10).timings.height == 10
+    assert measure_variants([side(clock, "replay", 0.1, [1.0] * 20)], 10).timings.height == 5
     # Two turns of 1.1 s are more than the 2 s of a warm-up.
-    assert clock.runs.count("replay") == 12
+    assert clock.runs.count("replay") == 7
 
 
 def test_the_ratio_is_that_of_operators_without_their_scans(clock: Clock) -> None:
@@ -162,6 +162,7 @@ def test_without_a_time_above_the_scan_s_there_is_no_ratio(clock: Clock) -> None
 def test_a_time_that_is_not_resolved_is_null_with_its_upper_end_and_never_below_0(clock: Clock) -> None:
     totals = [1.0 + delta for delta in (0.01, -0.01, 0.015, -0.02, 0.012, -0.005, 0.01, -0.01, 0.004, 0.0)]
     row = measure_variants([side(clock, "replay", 1.0, totals)], 10).sides.to_dicts()[0]
+    assert row["n"] == 10
     assert (row["operator_s"], row["low_s"], row["high_s"]) == (None, None, None)
     assert row["operator_cpu_s"] is None
     assert 0.01 <= row["below_s"] <= 0.015
@@ -169,11 +170,20 @@ def test_a_time_that_is_not_resolved_is_null_with_its_upper_end_and_never_below_
     assert below == {"value": None, "low": None, "high": None, "below": 0.0}
 
 
-def test_cpu_and_elapsed_time_are_separate_and_the_ratio_is_that_of_cpu_times(clock: Clock) -> None:
+def test_cpu_and_elapsed_time_are_separate_and_the_ratio_is_that_of_elapsed_times(clock: Clock) -> None:
+    class Constant(Meter):
+        """The same CPU time in each run of an operator, as where its tasks wait."""
+
+        def measure_run(self, body: Callable[[], object]) -> RunCost:
+            before = len([run for run in self.clock.runs if not run.startswith("scan")])
+            cost = super().measure_run(body)
+            after = len([run for run in self.clock.runs if not run.startswith("scan")])
+            return RunCost(cost.wall_s, 0.7 * (after - before))
+
     sides = [side(clock, "A", 1.0, [3.0] * 6), side(clock, "B", 1.0, [2.0] * 6)]
-    found = measure_variants(sides, 6)
+    found = measure_variants(sides, 6, meter=Constant(clock))
     row = found.sides.to_dicts()[0]
-    assert (row["operator_s"], row["operator_cpu_s"]) == pytest.approx((2.0, 1.0))
+    assert (row["operator_s"], row["operator_cpu_s"]) == pytest.approx((2.0, 0.7))
     assert found.ratio is not None
     assert found.ratio.estimate == pytest.approx(2.0)
     clock.now_s = 0.0
@@ -183,15 +193,17 @@ def test_cpu_and_elapsed_time_are_separate_and_the_ratio_is_that_of_cpu_times(cl
     assert without.ratio is not None
 
 
-def test_runs_go_on_until_the_interval_is_tight_or_the_budget_ends(clock: Clock) -> None:
+def test_runs_end_as_soon_as_the_interval_is_tight_and_at_the_number_or_the_budget(clock: Clock) -> None:
     steady = [2.0 + 0.001 * (number % 3) for number in range(200)]
-    assert measure_variants([side(clock, "replay", 1.0, steady)], 10, budget_s=1e9).sides["n"].item() == 10
-    clock.now_s = 0.0
+    assert measure_variants([side(clock, "replay", 1.0, steady)], 11).sides["n"].item() == 5
     shaky = [2.0 + 0.9 * (-1) ** (number // 2) for number in range(200)]
-    cut = measure_variants([side(clock, "replay", 1.0, shaky)], 10, budget_s=100.0).sides["n"].item()
-    assert 20 < cut < 40
-    clock.now_s = 0.0
-    assert measure_variants([side(clock, "replay", 1.0, shaky)], 4, budget_s=1e9).sides["n"].item() == 4, "exact"
+    assert measure_variants([side(clock, "replay", 1.0, shaky)], 11).sides["n"].item() == 11
+    assert measure_variants([side(clock, "replay", 1.0, steady)], 4, budget_s=0.0).sides["n"].item() == 4, "exact"
+    # An untimed turn of 3 s, then three timed ones.
+    slow = measure_variants([side(clock, "replay", 1.0, [2.0] * 9)], 11, budget_s=12.0)
+    assert slow.sides["n"].item() == 3
+    sides = [side(clock, "A", 1.0, steady), side(clock, "B", 1.0, steady)]
+    assert measure_variants(sides, 11).sides["n"].to_list() == [11, 11], "a ratio needs them all"
 
 
 ENGINE = ("--master", "local[2]", "--driver-memory", "1g", "--engine", "comet")

@@ -215,6 +215,7 @@ def test_the_table_has_a_row_for_each_operator_and_says_why_some_cannot_be_dumpe
     by_name = {row["operator"]: row["refused"] for row in table.to_dicts()}
     assert by_name["SortMergeJoin"] is None
     assert "leaf" in by_name["Range"]
+    assert seen["tree"].render_text().count("[no dump: it is a leaf]") == list(table["operator"]).count("Range")
 
 
 def test_the_kept_plan_has_what_a_later_run_is_held_against(seen: dict[str, Any]) -> None:

@@ -116,7 +116,7 @@ def dump(
         refuse_misspelt_keys(connect_bridge(spark), confs)
         result = lore.dump_with_settings(query.to_frame(spark), settings, tagged=expected, failed=failed)
     if as_json:
-        print_json({"folders": result.folders, "refused": result.refused, "warnings": result.warnings})
+        print_json(vars(result))
     else:
         _print_result(result)
     if not result.folders:
@@ -139,14 +139,14 @@ def _print_result(result: DumpResult) -> None:
     from workbench.console.terminal import print_text
 
     for lore_id, folder in result.folders.items():
-        print_text(f"loreId {lore_id}: {folder}")
+        print_text(f"loreId {lore_id}, {result.operators[lore_id]}: {folder}")
     for warning in result.warnings:
         print_text(f"note: {warning}")
     for lore_id, reason in result.refused.items():
         print_text(f"left out, loreId {lore_id}: {reason}", err=True)
     if result.folders:
         first = next(iter(result.folders.values())).removeprefix("file:")
-        print_text(f"\nreplay it: workbench lore replay {shlex.quote(first)}")
+        print_text(f"\nverify it: workbench lore verify {shlex.quote(first)}")
 
 
 def _read_tagged_plan(path: Path) -> dict[str, Any]:

@@ -162,16 +162,19 @@ def _print_sides(result: ReplayResult) -> None:
     ratio = result.ratio
     if ratio and ratio["estimate"] is not None:
         ends = "no interval" if ratio["low"] is None else f"[{ratio['low']:.2f}, {ratio['high']:.2f}]"
-        print_text(f"A's CPU time by B's: {ratio['estimate']:.2f} {ends}, {result.verdict}")
+        print_text(f"A's elapsed time by B's: {ratio['estimate']:.2f} {ends}, {result.verdict}")
 
 
 def _format_time(side: dict[str, Any]) -> str:
-    """Format a side's CPU time with its interval, or the elapsed time without one, or the bound that it is below."""
-    for word, name, suffix in (("CPU time", "operator_cpu_s", "cpu_s"), ("elapsed time", "operator_s", "s")):
-        value, low, high = side[name], side[f"low_{suffix}"], side[f"high_{suffix}"]
+    """Format a side's elapsed time with its interval, or the bound that it is below, then its CPU time."""
+    n_runs = f"{side['n']} run{'s' if side['n'] > 1 else ''}"
+    parts: list[str] = []
+    for word, name, suffix in (("elapsed", "operator_s", "s"), ("of CPU time", "operator_cpu_s", "cpu_s")):
+        value, low, high, below = side[name], *(side[f"{end}_{suffix}"] for end in ("low", "high", "below"))
         if value is not None:
             ends = "no interval" if low is None else f"90 % interval {low:.3g} to {high:.3g}"
-            return f"{side['side']}: {value:.3g} s of {word} ({ends}; {side['n']} runs)"
-        if (below := side[f"below_{suffix}"]) is not None:
-            return f"{side['side']}: {word} not resolved: below {1e3 * below:.3g} ms ({side['n']} runs)"
-    return f"{side['side']}: time not resolved ({side['n']} runs)"
+            parts.append(f"{value:.3g} s {word} ({ends}{'' if parts else f'; {n_runs}'})")
+        elif not parts:
+            bound = "" if below is None else f": below {1e3 * below:.3g} ms"
+            parts.append(f"elapsed time not resolved{bound} ({n_runs})")
+    return f"{side['side']}: {', '.join(parts)}"

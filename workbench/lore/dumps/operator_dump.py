@@ -70,10 +70,12 @@ if TYPE_CHECKING:
 class DumpResult:
     """Result of a dump.
 
+    `operators`: Names of what was dumped, by id.
     `refused`: Reasons of the ids that were left out, by id; only in non-strict mode.
     """
 
     folders: dict[int, str] = field(default_factory=dict)
+    operators: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -93,6 +95,7 @@ def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
                 dump = OperatorDump(tree, node, selection.partitions, store, settings, key)
                 with job_description(tree.bridge, f"lore dump, loreId {lore_id}"):
                     result.folders[lore_id] = dump.write_dump()
+                result.operators[lore_id] = dump.name
                 result.warnings += [*dump.masking.warnings, *dump.list_run_warnings()]
             except Exception as error:
                 if settings.strict:
@@ -143,6 +146,11 @@ class OperatorDump:
         self.missing_modules: list[str] = []
         self.plan: Any = node.java
         self.store = store.subfolder(self.scratch)
+
+    @property
+    def name(self) -> str:
+        """Name of the operator; that of a subtree says so."""
+        return self.node.name if self.settings.subtree is None else f"{SUBTREE_PREFIX}{self.node.name}"
 
     def write_dump(self) -> str:
         """Write the dump under a temporary name, then rename it; returns its URL."""
@@ -240,7 +248,7 @@ class OperatorDump:
         if original == subtree_print:
             return
         kinds = [field.dataType.simpleString() for field in frame.schema.fields]
-        limit = row_differences.choose_tolerance(f"{SUBTREE_PREFIX}{self.node.name}", kinds, None)
+        limit = row_differences.choose_tolerance(self.name, kinds, None)
         if limit is not None and original.n_rows == subtree_print.n_rows:
             if original.n_rows > row_differences.MAX_CLOSE_ROWS:
                 self.uncompared = f"its {original.n_rows} rows with floats are too many to be compared with the query's"
@@ -428,7 +436,7 @@ class OperatorDump:
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             versions=collect_versions(self.bridge),
             lore_id=self.node.lore_id or 0,
-            operator=self.node.name if self.settings.subtree is None else f"{SUBTREE_PREFIX}{self.node.name}",
+            operator=self.name,
             operator_class=str(self.node.java.getClass().getName()),
             operator_text=self.node.text,
             tree=self.tree.render_text(metrics=False),

@@ -183,6 +183,7 @@ class InlineCapture:
                 with self._note_refusal(lore_id), job_description(self.bridge, f"lore dump, loreId {lore_id}"):
                     dump = InlineDump(self.tree, self.tree.find_node(lore_id), selection.partitions, self.settings, run)
                     self.dumped.folders[lore_id] = dump.write_dump()
+                    self.dumped.operators[lore_id] = dump.name
                     self.dumped.warnings += [*dump.masking.warnings, *dump.warnings]
         finally:
             self._armed_object().disarm(self.token)

@@ -88,10 +88,13 @@ class ReplayOptions(VariantOptions):
         default=11,
         ge=0,
         le=1000,
-        description="Timed runs, after the verified one; from 10 on more until they are tight.",
+        description="Timed runs, after the verified one: from 6 on at most, fewer where the time is tight before.",
     )
     tight: float = Field(
-        default=replay_variants.TIGHT, gt=0, lt=1, description="Fraction of the time to which its interval narrows."
+        default=replay_variants.TIGHT,
+        gt=0,
+        lt=1,
+        description="Fraction of the time within which its interval is tight.",
     )
     budget_s: float = Field(
         default=replay_variants.BUDGET_S, gt=0, le=86_400, description="Seconds after which no further run is timed."

@@ -33,8 +33,8 @@ Answer = TypeVar("Answer", bound=BaseModel)
 # Replays a folder with options.
 Replay = Callable[..., ReplayResult]
 QUANTITY_COLUMNS = {
-    "operator, CPU": "operator_cpu_s",
     "operator": "operator_s",
+    "operator, CPU": "operator_cpu_s",
     "operator and scan": "total_s",
     "scan (control)": "scan_s",
 }
@@ -171,9 +171,8 @@ class ReplayOutcome:
 
     @property
     def ratio(self) -> dict[str, Any] | None:
-        """Row of `ratios` for the operator: of CPU times where they are known and above 0, else of elapsed times."""
-        rows = {row["quantity"]: row for row in self.ratios.iter_rows(named=True)}
-        return rows.get("operator, CPU") or rows.get("operator")
+        """Row of `ratios` for the elapsed time of the operator; null where a run is not above 0."""
+        return next((row for row in self.ratios.iter_rows(named=True) if row["quantity"] == "operator"), None)
 
     @property
     def differences(self) -> pl.DataFrame:

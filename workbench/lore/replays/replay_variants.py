@@ -44,10 +44,10 @@ PLANNING_WORD = "decided at planning"
 # The plan made anew under some settings, as text.
 DescribePlan = Callable[[Mapping[str, str]], str]
 CONFIDENCE_LEVEL = 0.9
-# Fewer runs than this are measured exactly as often as asked for.
-MIN_ADAPTIVE_RUNS = 10
+# The first look at the interval of the median, which needs five runs; up to here the number of runs is exact.
+FIRST_LOOK_RUNS = 5
 # Runs between two looks at the interval; each look costs coverage, which is simulated in the tests.
-RUNS_PER_LOOK = 5
+RUNS_PER_LOOK = 3
 # Fraction of the operator's time to which its interval shall narrow, and seconds after which measuring ends.
 TIGHT = 0.1
 BUDGET_S = 60.0
@@ -280,13 +280,19 @@ def is_tight(differences: Sequence[float], tight: float, *, level: float = CONFI
 def is_enough(
     turns: Sequence[Sequence[float]], *, repeat: int, tight: float, elapsed_s: float, budget_s: float
 ) -> bool:
-    """Are these turns enough: the asked number, then until every side is tight or the budget ends?"""
+    """Are these turns enough: the asked number, or from five on the interval is tight or the budget spent?
+
+    `turns`: Differences by side; two sides are compared over all turns that the budget allows.
+    """
     n_turns = len(turns[0])
-    if n_turns < repeat:
-        return False
-    if repeat < MIN_ADAPTIVE_RUNS or elapsed_s >= budget_s:
+    if n_turns >= repeat:
         return True
-    return (n_turns - repeat) % RUNS_PER_LOOK == 0 and all(is_tight(differences, tight) for differences in turns)
+    if repeat <= FIRST_LOOK_RUNS or not n_turns:
+        return False
+    if elapsed_s >= budget_s:
+        return True
+    is_look = n_turns >= FIRST_LOOK_RUNS and (n_turns - FIRST_LOOK_RUNS) % RUNS_PER_LOOK == 0
+    return is_look and len(turns) == 1 and is_tight(turns[0], tight)
 
 
 @dataclass(frozen=True)
@@ -328,16 +334,17 @@ def measure_variants(
     budget_s: float = BUDGET_S,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ReplayTimings:
-    """Time each variant in turn, with alternating order, until the times are tight or the budget ends.
+    """Time each variant in turn, with alternating order.
 
-    `repeat`: Least number of timed runs of each, exact below 10; the caller has run each once as a warm-up.
+    `repeat`: Timed runs of each, exact up to 5, else at most: fewer where the elapsed time is tight before or
+    the budget, of which the warm-up takes its part, is spent. The caller has run each once as a warm-up.
     """
     timings: list[dict[str, Any]] = []
     last: dict[str, RebuiltOperator] = {}
     # Scans use separate nodes, since metrics of shared ones would count both.
     scanned = {side.name: side.make() for side in sides}
-    _warm_up(sides, scanned, repeat)
     begun = time.perf_counter()
+    _warm_up(sides, scanned, repeat)
     turns: dict[str, list[float]] = {side.name: [] for side in sides}
     number = 0
     while not is_enough(
@@ -355,7 +362,7 @@ def measure_variants(
                 total = meter.measure_run(lambda operator=rebuilt: operator.output_rdd().count())  # type: ignore[misc]
             row = build_timing_row(side.name, number, scan, total)
             timings.append(row)
-            turns[side.name].append(row["operator_s"] if row["operator_cpu_s"] is None else row["operator_cpu_s"])
+            turns[side.name].append(row["operator_s"])
             if on_progress:
                 on_progress(len(timings), max(repeat * len(sides), len(timings)))
     metrics = [row for name, operator in last.items() for row in list_metric_rows(name, operator.read_metrics())]
@@ -365,13 +372,14 @@ def measure_variants(
 def _warm_up(sides: Sequence[ReplayVariant], scanned: Mapping[str, RebuiltOperator], repeat: int) -> None:
     """Run scans and operators without timing: the JVM compiles code in the first runs, which take more CPU time."""
     begun = time.perf_counter()
-    for number in range(WARM_UP_TURNS if repeat >= MIN_ADAPTIVE_RUNS else min(repeat, 1)):
+    runs_operator = repeat > FIRST_LOOK_RUNS
+    for _ in range(WARM_UP_TURNS if runs_operator else min(repeat, 1)):
         for side in sides:
             scan_inputs(scanned[side.name])
-            if repeat >= MIN_ADAPTIVE_RUNS:
+            if runs_operator:
                 with scanned[side.name].bridge.propagate_settings():
                     scanned[side.name].output_rdd().count()
-        if number and time.perf_counter() - begun > WARM_UP_S:
+        if time.perf_counter() - begun > WARM_UP_S:
             break
 
 
@@ -451,9 +459,7 @@ def summarize_side(timings: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) ->
 
 
 def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tuple[stats.Interval | None, str | None]:
-    """Ratio of the sides' CPU times, or of elapsed ones without CPU times, and its verdict.
-
-    Null if a time is not above 0.
+    """Ratio of the sides' elapsed times, and its verdict; null if a time is not above 0.
 
     `timings`: Table TIMINGS.
     """
@@ -461,8 +467,7 @@ def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tup
 
     if len(sides) != 2 or not timings.height:
         return None, None
-    column = "operator_s" if timings["operator_cpu_s"].null_count() else "operator_cpu_s"
-    left, right = (timings.filter(pl.col("side") == side.name).sort("repeat")[column].to_list() for side in sides)
+    left, right = (timings.filter(pl.col("side") == side.name).sort("repeat")["operator_s"].to_list() for side in sides)
     if min(*left, *right) <= 0:
         return None, None
     ratio = stats.paired_log_ratio(left, right, level=CONFIDENCE_LEVEL)

@@ -52,6 +52,7 @@ class PlanNode:
     `rows`, `time_ms`: Metrics after a run, summed over tasks; null where there are none.
     `span`, `span_ms`: The code-generated stage that starts with it, and the time of all operators in it.
     `codegen_id`: Number of the code-generated stage that it is fused into; null when it runs alone.
+    `refused`: Why it cannot be dumped; null when it can, or before it was looked at.
     `runs`: How often it ran in the query, where that is more than once: its times are those of all runs, its rows of
     one.
     """
@@ -68,6 +69,7 @@ class PlanNode:
     span_ms: float | None = None
     codegen_id: int | None = None
     runs: int = 1
+    refused: str | None = None
 
     @property
     def name(self) -> str:
@@ -130,7 +132,7 @@ class PlanTree:
         return lines
 
     def render_text(self, *, width: int = 160, metrics: bool = True) -> str:
-        """The tree as text, one operator per line, with rows and times where they are known."""
+        """The tree as text, one operator per line, with rows and times where known, and what cannot be dumped."""
         lines = []
         for depth, node, text in self.list_lines():
             measured = _format_measurements(node) if metrics else ""
@@ -300,7 +302,10 @@ def _format_measurements(node: PlanNode) -> str:
         parts.append(f"{node.span_ms:.0f} ms with fused operators below")
     if node.runs > 1 and parts:
         parts.append(f"ran {node.runs} times: range partitioning samples it first")
-    return f"  ({', '.join(parts)})" if parts else ""
+    measured = f"  ({', '.join(parts)})" if parts else ""
+    return measured + (
+        "" if node.refused is None else f"  [no dump: {node.refused.partition('; ')[0].partition(': ')[0]}]"
+    )
 
 
 def rebuild_part(

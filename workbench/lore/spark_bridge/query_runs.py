@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError
-from workbench.lore.spark_bridge.operator_inputs import strip_hooks
+from workbench.lore.spark_bridge.operator_inputs import find_refusal, strip_hooks
 from workbench.lore.spark_bridge.physical_plan import PlanTree, fill_in_metrics
 from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, simple_class_name
 from workbench.lore.tables import PLAN_TREE, TREE
@@ -174,7 +174,7 @@ def tag_plan(frame: DataFrame, *, run: bool = True, labels: bool = True) -> Plan
     query = frame._jdf.queryExecution()
     tree = PlanTree.from_plan(bridge, query.executedPlan())
     if not run or not (tree.provisional or _has_no_metrics(tree)):
-        return fill_in_metrics(tree)
+        return _mark_refusals(fill_in_metrics(tree))
 
     def run_query() -> None:
         execution_id = bridge.context.getLocalProperty("spark.sql.execution.id")
@@ -185,7 +185,13 @@ def tag_plan(frame: DataFrame, *, run: bool = True, labels: bool = True) -> Plan
             show_ids_in_ui(PlanTree.from_plan(bridge, query.executedPlan()), query.executedPlan(), execution_id)
 
     bridge.run_in_execution(query, "lore tag", run_query)
-    return fill_in_metrics(PlanTree.from_plan(bridge, query.executedPlan()), ran=True)
+    return _mark_refusals(fill_in_metrics(PlanTree.from_plan(bridge, query.executedPlan()), ran=True))
+
+
+def _mark_refusals(tree: PlanTree) -> PlanTree:
+    for node in tree.root.iter_nodes():
+        node.refused = find_refusal(node, tree.bridge)
+    return tree
 
 
 def build_plan_document(tree: PlanTree) -> dict[str, Any]:
@@ -199,14 +205,11 @@ def build_plan_document(tree: PlanTree) -> dict[str, Any]:
 
 
 def tree_table(tree: PlanTree) -> pl.DataFrame:
-    """Table `tables.TREE` of a plan."""
-    from workbench.lore.spark_bridge.operator_inputs import find_refusal
-
+    """Table `tables.TREE` of a tagged plan."""
     rows: list[dict[str, Any]] = []
     above: list[int] = []
     for position, (depth, node, text) in enumerate(tree.list_lines()):
         del above[depth:]
-        reason = find_refusal(node, tree.bridge)
         rows.append(
             {
                 "position": position,
@@ -217,7 +220,7 @@ def tree_table(tree: PlanTree) -> pl.DataFrame:
                 "text": text,
                 "n_rows": node.rows,
                 "time_ms": node.time_ms,
-                "refused": reason,
+                "refused": node.refused,
             }
         )
         above.append(position)
