@@ -119,7 +119,7 @@ def test_labels_selector_and_toleration_reach_every_pod_whatever_the_manifest_sa
         assert one["metadata"]["labels"].items() >= ours.items()
         assert one["spec"]["nodeSelector"] == {api_discovery.SIMULATED: "true", "zone": "a"}
         assert one["spec"]["tolerations"][0]["key"] == "kwok.x-k8s.io/node"
-        assert one["spec"]["schedulerName"] == "default-scheduler"
+        assert one["spec"]["schedulerName"] == "other"
         assert one["spec"]["automountServiceAccountToken"] is False
         assert one["metadata"]["annotations"]["pod-complete.stage.kwok.x-k8s.io/delay"] == "5.000s"
 

@@ -153,7 +153,7 @@ def test_pods_that_only_come_when_others_end_are_not_expected_where_none_ends() 
 
 
 def test_pods_that_a_template_is_said_to_make_need_not_come() -> None:
-    template = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": []}}}}
+    template = {"apiVersion": "x.io/v1", "kind": "Box", "spec": {}}
     made = scenario({"kind": "Template", "template": template, "pods": 3}, arrival=ARRIVAL)
     assert build_drain_target(draw_plan(made).schedule, made).kept == 0
 

@@ -371,7 +371,8 @@ def _hash_plan(run: Analysis) -> str:
     path = run.folder / run_records.SCENARIO_FILE
     if not path.is_file():
         return run.conditions.scenario_sha256
-    return scenario_file.hash_scenario(scenario_file.load_scenario(path).model_copy(update={"schedulers": ()}))
+    scenario = scenario_file.load_scenario(path, kept=True)
+    return scenario_file.hash_scenario(scenario.model_copy(update={"schedulers": ()}))
 
 
 def build_league_table(variants: Variants) -> pl.DataFrame:

@@ -25,6 +25,7 @@ from workbench.scaletest.safety.cluster_facts import ClusterFacts
 from workbench.scaletest.safety.cluster_setup import apply_object, build_role_objects, set_up_cluster
 from workbench.scaletest.safety.confirmation import confirm_cluster
 from workbench.scaletest.safety.run_cleanup import write_run_record
+from workbench.scaletest.scenario import manifest_rules
 from workbench.scaletest.scenario.arrival_processes import Burst
 from workbench.scaletest.scenario.safe_yaml import parse_yaml, read_yaml_file
 from workbench.scaletest.scenario.scenario_file import Scenario, ScenarioLimits
@@ -191,13 +192,14 @@ def build_scenario(flags: SubmitFlags) -> Scenario:
         "kind": "Template",
         "name": flags.workload_type,
         "template": template,
-        "pods": flags.num_workers + 1 if distributed else 1,
         "gang": distributed,
-        "cpus": CPUS,
-        "memory": MEMORY_BYTES,
         "priority": None,
-        **_parse_gpus(flags.num_gpus),
     }
+    size = {"pods": flags.num_workers + 1 if distributed else 1, "cpus": CPUS, "memory": MEMORY_BYTES}
+    size |= _parse_gpus(flags.num_gpus)
+    # A kind whose pods are known says itself what they request, once the flags' values are in it.
+    has_known_pods = template.get("kind") in manifest_rules.POD_TEMPLATE_PATHS
+    entry |= {field: value for field, value in size.items() if field == "fraction" or not has_known_pods}
     every_s = flags.delay or flags.num_processes / flags.max_rate
     fields = {
         "name": f"upstream-{flags.workload_type}",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from typing import Any
 
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_namespace
+from workbench.scaletest.scenario.template_pods import select_devices
 from workbench.scaletest.scenario.workload_entries import PRIORITY_CLASS
 from workbench.scaletest.scenario.workload_objects import (
     Rule,
@@ -141,13 +143,23 @@ def _build_quota(plan: Plan, space: str) -> Json:
         "requests.nvidia.com/gpu": str(math.ceil(gpus)),
         "count/configmaps": "1000",
         "services.loadbalancers": "0",
-    }
+    } | {f"requests.{name}": str(math.ceil(amount)) for name, amount in _sum_devices(plan, space).items()}
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": _build_metadata(LIMITS, space),
         "spec": {"hard": hard},
     }
+
+
+def _sum_devices(plan: Plan, space: str) -> dict[str, float]:
+    """Extended resources other than GPUs that a namespace's templates request, if all pods run at once."""
+    counts = dict(plan.schedule.filter(namespace=space).group_by("entry").len().iter_rows())
+    total: Counter[str] = Counter()
+    for at, entry in enumerate(plan.scenario.workloads):
+        n_pods = counts.get(entry.display_name(at), 0) * entry.all_pods
+        total.update({name: amount * n_pods for name, amount in select_devices(entry.requests_per_pod).items()})
+    return {name: amount for name, amount in total.items() if amount}
 
 
 def has_container_limits(scenario: Scenario) -> bool:

@@ -6,8 +6,9 @@ needs none of it, and a manifest that was copied from somewhere may bring it alo
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Json = dict[str, Any]
@@ -78,7 +79,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _API_VERSION = re.compile(r"([a-z0-9.-]{1,253}/)?v[0-9a-z]{1,40}")
 _MAX_BYTES = 256 << 10
 # With any other, the operator makes a pod that submits: of its own template where none is given.
-_WITHOUT_SUBMITTER = ("HTTPMode", "SidecarMode")
+WITHOUT_SUBMITTER = ("HTTPMode", "SidecarMode")
 
 
 def check_manifest(template: Json, plural: str | None, pods_at: tuple[str, ...] | None) -> None:
@@ -110,6 +111,34 @@ def check_manifest(template: Json, plural: str | None, pods_at: tuple[str, ...] 
         _check_ray_job(template["spec"])
 
 
+def fill_placeholders(value: Any, values: Mapping[str, Any]) -> Any:
+    """Fill the placeholders in a parsed manifest, where no value can become a key or a second object."""
+    if isinstance(value, dict):
+        return {_fill_text(key, values): fill_placeholders(item, values) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill_placeholders(item, values) for item in value]
+    if not isinstance(value, str):
+        return value
+    match = PLACEHOLDER.fullmatch(value)
+    if match and "|" not in match[1]:
+        return copy.deepcopy(values[match[1]])
+    return _fill_text(value, values)
+
+
+def _fill_text(text: str, values: Mapping[str, Any]) -> str:
+    """Inside a text, a number's gap keeps the quotes around it."""
+    return PLACEHOLDER.sub(lambda match: str(values[match[1].split("|")[0]]).replace("#", ":"), text)
+
+
+def list_used_placeholders(value: Any) -> set[str]:
+    """Names of the placeholders in a parsed manifest.
+
+    >>> sorted(list_used_placeholders({"a": ["${gpus|text}", "x-${index}"]}))
+    ['gpus', 'index']
+    """
+    return {name.split("|")[0] for _, text in _iterate_texts(value, "") for name in PLACEHOLDER.findall(text)}
+
+
 def waits_for_release(template: Json) -> bool:
     """Whether an object is made suspended, without the label of a queue that would let it go."""
     spec, head = template.get("spec"), template.get("metadata") or {}
@@ -120,11 +149,11 @@ def waits_for_release(template: Json) -> bool:
 
 
 def _check_ray_job(spec: Json) -> None:
-    if spec.get("submissionMode") in _WITHOUT_SUBMITTER or "submitterPodTemplate" in spec:
+    if spec.get("submissionMode") in WITHOUT_SUBMITTER or "submitterPodTemplate" in spec:
         return
     raise ValueError(
         "template.spec.submitterPodTemplate: a RayJob makes one pod more, which submits; give its template, so that it "
-        f"can be fenced, or submissionMode: {_WITHOUT_SUBMITTER[0]}"
+        f"can be fenced, or submissionMode: {WITHOUT_SUBMITTER[0]}"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from workbench.core import files
 from workbench.core.errors import InputError
@@ -23,7 +23,7 @@ from workbench.scaletest.scenario.scheduler_recipes import (
     resolve_schedulers,
     validate_recipe,
 )
-from workbench.scaletest.scenario.workload_entries import WorkloadEntry
+from workbench.scaletest.scenario.workload_entries import KEPT, WorkloadEntry
 
 NAMESPACE = "workbench-scaletest"
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -208,6 +208,20 @@ class Scenario(FiniteModel):
             raise ValueError("; ".join(faults))
         return self
 
+    @model_validator(mode="after")
+    def _check_template_schedulers(self, info: ValidationInfo) -> Self:
+        """A template's own schedulerName is used, and refused beside another one that the scenario names."""
+        if "schedulers" in self.model_fields_set and not (info.context or {}).get("kept"):
+            names = {find_recipe(name, self.recipes).pods_scheduler for name in self.schedulers}
+            for index, entry in enumerate(self.workloads):
+                if entry.scheduler_name is not None and names != {entry.scheduler_name}:
+                    raise ValueError(
+                        f"workloads[{index}].template: its pods name the scheduler {entry.scheduler_name}, and the "
+                        f"scenario names {', '.join(sorted(names))}; write ${{scheduler}} into the template, or leave "
+                        "one of the two out"
+                    )
+        return self
+
 
 def _check_trace(arrival: arrival_processes.Arrival, entries: dict[str, WorkloadEntry]) -> list[str]:
     """List the faults of a trace's arrivals: entries that do not exist, or that have no lifetime to be replaced."""
@@ -249,9 +263,12 @@ def is_forbidden_namespace(namespace: str) -> bool:
     return _FORBIDDEN.fullmatch(namespace) is not None
 
 
-def load_scenario(path: str | Path) -> Scenario:
-    """Read a scenario's file; templates and traces that it names are looked up beside it and taken in."""
-    return _validate_document(read_yaml_file(path), Path(path).parent)
+def load_scenario(path: str | Path, *, kept: bool = False) -> Scenario:
+    """Read a scenario's file; templates and traces that it names are looked up beside it and taken in.
+
+    `kept`: A run wrote it, perhaps one of an earlier version: it is not held against its templates again.
+    """
+    return _validate_document(read_yaml_file(path), Path(path).parent, kept=kept)
 
 
 def parse_scenario(text: str | bytes, where: str = "scenario", folder: str | Path | None = None) -> Scenario:
@@ -279,10 +296,16 @@ def format_canonical(scenario: Scenario) -> str:
     for name in ("recipes", "node_changes"):
         if not document[name]:
             del document[name]
-    for entry in document["workloads"]:
+    for entry, model in zip(document["workloads"], scenario.workloads, strict=True):
         for name in ("node_labels", "owned"):
             if not entry[name]:
                 del entry[name]
+        # A default is not what was given: the template alone says it.
+        for name in ("gpus", "cpus", "memory", "pods") if model.kind == "Template" else ():
+            if name not in model.model_fields_set:
+                del entry[name]
+    if "schedulers" not in scenario.model_fields_set and any(model.scheduler_name for model in scenario.workloads):
+        del document["schedulers"]
     for name in ("entries", "lifetimes_s"):
         if document["arrival"].get(name, "") is None:
             del document["arrival"][name]
@@ -294,10 +317,10 @@ def hash_scenario(scenario: Scenario) -> str:
     return hashlib.sha256(format_canonical(scenario).encode()).hexdigest()
 
 
-def _validate_document(document: Document, folder: Path | None) -> Scenario:
+def _validate_document(document: Document, folder: Path | None, *, kept: bool = False) -> Scenario:
     try:
         fields = _include_files(document, folder)
-        return Scenario.model_validate(fields)
+        return Scenario.model_validate(fields, context=KEPT if kept else None)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
         # Entries that are wrong are not counted: "too few" is no mistake of its own then.

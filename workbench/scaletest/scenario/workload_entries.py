@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from workbench.core.schema import FiniteModel
-from workbench.scaletest.scenario import manifest_rules
+from workbench.scaletest.scenario import manifest_rules, template_pods
+from workbench.scaletest.scenario.quantities import parse_quantity
+from workbench.scaletest.scenario.template_pods import GPU, GPU_FRACTION, TemplateDemand, select_devices
 
 if TYPE_CHECKING:
     import numpy as np
 
-_SIGNS = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1)}
-_SIGNS |= {sign: Decimal(1000) ** power for power, sign in enumerate("kMGTPE", 1)}
-_SIGNS |= {sign + "i": Decimal(1024) ** power for power, sign in enumerate("KMGTPE", 1)}
-_QUANTITY = re.compile(r"([+-]?\d{1,20}(?:\.\d{0,12})?)(?:[eE]([+-]?\d{1,2}))?([numkMGTPE]?|[KMGTPE]i)")
+__all__ = ["PRIORITY_CLASS", "WORKBENCH_MARKS", "Lifetime", "WorkloadEntry", "parse_quantity"]
+# Context of a validation: a scenario that an earlier run kept is not held against its templates again.
+KEPT = {"kept": True}
 MIN_LIFETIME_S = 0.001
 LifetimeSeconds = Annotated[float, Field(ge=MIN_LIFETIME_S, le=7 * 86_400)]
 PRIORITY_CLASS = "workbench-scaletest"
+WORKBENCH_MARKS = ("workbench.local/", "app.kubernetes.io/managed-by")
 WorkloadKind = Literal["Pod", "Job", "Gang", "PyTorchJob", "Template"]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _ENTRY = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
+# Fields of a pod's requests, and their resources.
+_REQUESTS = {"gpus": GPU, "cpus": "cpu", "memory": "memory"}
 # Fields that mean something for some kinds only.
 _ONLY = {
     "pods": ("Gang", "PyTorchJob", "Template"),
@@ -38,19 +42,6 @@ _ONLY = {
     "pods_at": ("Template",),
     "gang": ("Template",),
 }
-
-
-def parse_quantity(quantity: object) -> float:
-    """A quantity as a number in its base unit (cores, bytes, GPUs).
-
-    >>> parse_quantity("500m"), parse_quantity("2Gi"), parse_quantity(8), parse_quantity("1e3")
-    (0.5, 2147483648.0, 8.0, 1000.0)
-    """
-    match = _QUANTITY.fullmatch(str(quantity).strip())
-    if match is None or isinstance(quantity, bool):
-        raise ValueError(f"not a quantity such as 500m or 2Gi: {str(quantity)[:40]!r}")
-    digits, exponent, sign = match.groups()
-    return float(Decimal(digits).scaleb(int(exponent or 0)) * _SIGNS[sign])
 
 
 class Fixed(FiniteModel):
@@ -151,7 +142,8 @@ def _parse_bytes(quantity: Any) -> Any:
 class WorkloadEntry(FiniteModel):
     """One of the scenario's workloads.
 
-    `pods`: Pods of a gang, or master and workers of a PyTorchJob, or what a template makes (for the capacity only).
+    `pods`: Pods of a gang, or master and workers of a PyTorchJob, or what a template of an unknown kind makes.
+    `gpus`, `cpus`, `memory`: Of each pod. A template's own requests count; a field that says otherwise is refused.
     `pod_group`: With KAI, a gang gets a PodGroup with minMember, so that all its pods are placed or none.
     `priority`: PriorityClass of all its pods, whatever a template says; null for the cluster's default. The default
     one is made by `workbench scaletest setup`.
@@ -219,7 +211,7 @@ class WorkloadEntry(FiniteModel):
                 raise ValueError(f"no key of a label: {key[:80]!r}")
             if not _LABEL_VALUE.fullmatch(value):
                 raise ValueError(f"no value of a label: {value[:80]!r}")
-            if key.startswith(("workbench.local/", "app.kubernetes.io/managed-by")):
+            if key.startswith(WORKBENCH_MARKS):
                 raise ValueError(f"{key} is the workbench's own")
         return labels
 
@@ -249,6 +241,77 @@ class WorkloadEntry(FiniteModel):
                 raise ValueError(f"owned[{number}]: {error}") from None
         return self
 
+    @model_validator(mode="after")
+    def _check_template(self, info: ValidationInfo) -> Self:
+        """Refuse fields that say something else than the template: one of the two would be without effect."""
+        if self.template is not None and not (info.context or {}).get("kept"):
+            for check in (self._check_pod_count, self._check_requests, self._check_fraction, self._check_placement):
+                check()
+        return self
+
+    def _check_pod_count(self) -> None:
+        counts = self._demand.counts
+        if counts is None:
+            return
+        if not counts[0]:
+            raise ValueError("template: it makes no pod")
+        if "pods" in self.model_fields_set and self.pods != counts[0] and not self._uses("pods", "workers"):
+            raise ValueError(
+                f"pods: {self.pods}, but the template makes {counts[0]}; write ${{pods}} there, or drop pods"
+            )
+
+    def _check_requests(self) -> None:
+        if not self._demand.groups:
+            return
+        requests = self._demand.largest_requests
+        for field, resource in _REQUESTS.items():
+            given, asked = getattr(self, field), requests.get(resource, 0.0)
+            unset = field not in self.model_fields_set or self._uses(field)
+            if unset or math.isclose(given, asked) or (field == "gpus" and self._has_idle_gpus):
+                continue
+            raise ValueError(
+                f"{field}: {given:g}, but a pod of the template requests {asked:g} of {resource}; write ${{{field}}} "
+                f"into its resources, or drop {field}"
+            )
+
+    def _check_fraction(self) -> None:
+        own = self._demand.fraction
+        if (fraction := self.fraction) is None:
+            return
+        if self._demand.largest_requests.get(GPU):
+            raise ValueError(f"fraction: {fraction:g}, but the template requests {GPU}; take one of them out")
+        if own not in (None, fraction):
+            raise ValueError(f"fraction: {fraction:g}, but the template's annotation {GPU_FRACTION} is {own:g}")
+
+    def _check_placement(self) -> None:
+        if self.image is not None:
+            raise ValueError("image: write it into the template; the field is for the other kinds")
+        if len(names := self._demand.scheduler_names) > 1:
+            raise ValueError(f"template: its pods name two schedulers: {names[0]} and {names[1]}")
+        for group in self._demand.groups:
+            own = group.pod["spec"].get("nodeSelector") or {}
+            for key in sorted(own.keys() & self.node_labels.keys()):
+                if own[key] != self.node_labels[key]:
+                    said = f"and the template's nodeSelector says {own[key]}"
+                    raise ValueError(f"node_labels: {key} is {self.node_labels[key]}, {said}")
+
+    def _uses(self, *placeholders: str) -> bool:
+        return not manifest_rules.list_used_placeholders(self.template).isdisjoint(placeholders)
+
+    @property
+    def _has_idle_gpus(self) -> bool:
+        """The template requests other devices and no whole GPU, so that the field `gpus` says nothing."""
+        requests = self._demand.largest_requests
+        return not requests.get(GPU) and bool(select_devices(requests))
+
+    @functools.cached_property
+    def _demand(self) -> TemplateDemand:
+        """Pods and requests of the template; none of a kind whose pods are not known."""
+        values = {field: getattr(self, field) for field in ("cpus", "memory", "pods")}
+        whole = {"gpus": 0 if self.fraction else self.gpus, "fraction": self.fraction or 0}
+        more = {"workers": max(self.pods - 1, 0)}
+        return template_pods.read_demand(self.template or {}, self.pods_at, self.owned, values | whole | more)
+
     def display_name(self, index: int) -> str:
         """Its name in the tables: the given one, or the kind with its place."""
         return self.name or f"{self.kind.lower()}-{index}"
@@ -265,11 +328,15 @@ class WorkloadEntry(FiniteModel):
         """Pods that a workload has in all."""
         if self.kind == "Job":
             return self.completions or self.parallelism
+        if self.kind == "Template" and (counts := self._demand.counts) is not None:
+            return counts[0]
         return 1 if self.kind == "Pod" else self.pods
 
     @property
     def pods_at_once(self) -> int:
         """Pods that it has at one time."""
+        if self.kind == "Template" and (counts := self._demand.counts) is not None:
+            return counts[1]
         return min(self.parallelism, self.all_pods) if self.kind == "Job" else self.all_pods
 
     @property
@@ -285,6 +352,43 @@ class WorkloadEntry(FiniteModel):
         return self.kind in ("Gang", "PyTorchJob") or self.gang
 
     @property
+    def requests_per_pod(self) -> dict[str, float]:
+        """Requests of each pod by resource: `cpu`, `memory`, GPUs and other devices; of a template's on average."""
+        if self.kind == "Template" and self._demand.groups:
+            return self._demand.mean_requests
+        return {"cpu": self.cpus, "memory": float(self.memory), GPU: self.gpus_per_pod}
+
+    @property
+    def largest_requests(self) -> dict[str, float]:
+        """Most of each resource that one of its pods requests."""
+        if self.kind == "Template" and self._demand.groups:
+            return self._demand.largest_requests
+        return self.requests_per_pod
+
+    @property
     def gpus_per_pod(self) -> float:
         """GPUs of each pod, a share of one included."""
-        return float(self.gpus) if self.fraction is None else self.fraction
+        if (fraction := self.fraction) is None and self.kind == "Template" and self._demand.groups:
+            fraction = self._demand.fraction
+            return self._demand.mean_requests.get(GPU, 0.0) if fraction is None else fraction
+        return float(self.gpus) if fraction is None else fraction
+
+    @property
+    def scheduler_name(self) -> str | None:
+        """schedulerName that a template's pods name themselves; null where the scenario's is theirs."""
+        return next(iter(self._demand.scheduler_names), None) if self.kind == "Template" else None
+
+    @property
+    def unused_fields(self) -> list[str]:
+        """What the entry or its template says and the other one replaces, as sentences."""
+        if self.kind != "Template":
+            return []
+        notes = []
+        if "gpus" in self.model_fields_set and self._has_idle_gpus and not self._uses("gpus"):
+            notes.append(f"gpus: {self.gpus} has no effect, since the template requests no {GPU}")
+        for group in self._demand.groups:
+            spec, place = group.pod["spec"], f"{group.place}.spec".lstrip(".")
+            own = spec.get("priorityClassName")
+            if own not in (None, "${priority}", self.priority):
+                notes.append(f"{place}.priorityClassName: {own} is replaced by {self.priority} (field priority)")
+        return notes

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import (
     JOBS,
@@ -21,10 +22,10 @@ from workbench.scaletest.cluster_api.api_discovery import (
     PYTORCH_JOBS,
     ApiResource,
 )
-from workbench.scaletest.scenario import manifest_rules
+from workbench.scaletest.scenario import manifest_rules, template_pods
 from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.scheduler_recipes import PodAdditions, SchedulerRecipe, find_recipe
-from workbench.scaletest.scenario.workload_entries import WorkloadEntry
+from workbench.scaletest.scenario.workload_entries import WORKBENCH_MARKS, WorkloadEntry
 
 UNKNOWN_OWNER = b"00000000-0000-0000-0000-000000000000"
 _GAP = re.compile(rb'"@@workbench#([a-z_]+)@@"|@@workbench:([a-z_]+)@@')
@@ -34,8 +35,7 @@ KWOK_NODE = "kwok.x-k8s.io/node"
 # random time between them: the same value twice is that value. (kwokctl's default stages read neither.)
 DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
 JITTER = "pod-complete.stage.kwok.x-k8s.io/jitter-delay"
-GPU = "nvidia.com/gpu"
-GPU_FRACTION = "gpu-fraction"
+GPU, GPU_FRACTION = template_pods.GPU, template_pods.GPU_FRACTION
 # Cannot be pulled: should such a pod ever reach a node that exists, nothing runs there.
 NO_IMAGE = "simulated.invalid/nothing:none"
 _GRACE_S = 600
@@ -246,7 +246,7 @@ def _build_labels(entry: WorkloadEntry, conditions: PlanConditions) -> dict[str,
 def _fill_additions(additions: PodAdditions, entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> Json:
     """Return what a recipe adds: labels, annotations and fields, with their placeholders filled."""
     values = _placeholder_values(entry, namespace, conditions, labels={})
-    fields: Json = _fill_placeholders(additions.model_dump(), values)
+    fields: Json = manifest_rules.fill_placeholders(additions.model_dump(), values)
     return fields
 
 
@@ -285,7 +285,7 @@ def _build_pod_spec(entry: WorkloadEntry, conditions: PlanConditions, *, deadlin
 
 def _complete_pod_spec(spec: Json, entry: WorkloadEntry, conditions: PlanConditions) -> Json:
     """A pod's specification, given its scheduler, its class, no rights, and the fence around simulated nodes."""
-    spec["schedulerName"] = conditions.scheduler_name
+    spec["schedulerName"] = entry.scheduler_name or conditions.scheduler_name
     spec["automountServiceAccountToken"] = False
     # The entry alone says who gives way: what a template says itself is not looked at before the test.
     for field in ("priorityClassName", "priority", "preemptionPolicy"):
@@ -348,7 +348,7 @@ def _build_gang_object(
     wanted = manifest.get("spec") or {}
     if entry.priority is None:
         wanted = {key: value for key, value in wanted.items() if value != "${priority}"}
-    spec = _fill_placeholders(copy.deepcopy(wanted), _placeholder_values(entry, namespace, conditions))
+    spec = manifest_rules.fill_placeholders(copy.deepcopy(wanted), _placeholder_values(entry, namespace, conditions))
     head = _build_metadata(entry, namespace, conditions)
     group, _, number = version.rpartition("/")
     resource = ApiResource(group, number, find_plural(kind, manifest.get("plural")))
@@ -411,17 +411,19 @@ def _fill_manifest(
 
     `suffix`: Ending of the name of an object that the workload owns; null for the workload itself.
     """
-    document: Json = _fill_placeholders(copy.deepcopy(manifest), _placeholder_values(entry, namespace, conditions))
+    values = _placeholder_values(entry, namespace, conditions)
+    document: Json = manifest_rules.fill_placeholders(copy.deepcopy(manifest), values)
     head = document.setdefault("metadata", {})
     metadata = _build_metadata(entry, namespace, conditions, suffix or "")
     for field in ("labels", "annotations"):
-        head[field] = {**(head.get(field) or {}), **metadata[field]}
+        head[field] = _merge_ours(head.get(field), metadata[field], f"metadata.{field}")
     head["name"], head["namespace"] = metadata["name"], metadata["namespace"]
     document.pop("status", None)
-    for _, pod in manifest_rules.list_pod_templates(document, entry.pods_at if suffix is None else None):
+    additions = {"labels": _build_labels(entry, conditions), "annotations": _build_pod_annotations(entry, conditions)}
+    for place, pod in manifest_rules.list_pod_templates(document, entry.pods_at if suffix is None else None):
         about = pod.setdefault("metadata", {})
-        about["labels"] = {**(about.get("labels") or {}), **_build_labels(entry, conditions)}
-        about["annotations"] = {**(about.get("annotations") or {}), **_build_pod_annotations(entry, conditions)}
+        for field, ours in additions.items():
+            about[field] = _merge_ours(about.get(field), ours, f"{place}.metadata.{field}".lstrip("."))
         _complete_pod_spec(pod["spec"], entry, conditions)
     if document["kind"] == "Job":
         for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds"):
@@ -431,6 +433,24 @@ def _fill_manifest(
     group, _, version = str(document["apiVersion"]).rpartition("/")
     plural = find_plural(str(document["kind"]), entry.plural if suffix is None else None)
     return ApiResource(group, version, plural), document
+
+
+def _merge_ours(own: Json | None, ours: Mapping[str, str], place: str) -> Json:
+    """Add our labels or annotations to a manifest's; one that it has with another value is refused.
+
+    The workbench's own marks are set in any case: by them a run's objects are found and deleted.
+    """
+    own = own or {}
+    for key in sorted(own.keys() & ours.keys()):
+        if own[key] != ours[key] and key != GPU_FRACTION and not key.startswith(WORKBENCH_MARKS):
+            raise ConfigError(
+                "a template says something else than its entry or its scheduler's recipe",
+                where=f"template.{place}: {key}",
+                found=own[key],
+                allowed=f"{ours[key]} (of the entry's fields, such as queue, labels and lifetime, or of the recipe)",
+                do="take it out of the template, or set the entry's field to it",
+            )
+    return {**own, **ours}
 
 
 # One entry per kind: a new kind needs its builder here, and its fields in `workload_entries`.
@@ -466,25 +486,6 @@ def _placeholder_values(
         "deadline_s": conditions.deadline_s,
         "labels": _build_labels(entry, conditions) if labels is None else labels,
     }
-
-
-def _fill_placeholders(value: Any, values: Json) -> Any:
-    """Fill the placeholders in a parsed manifest, where no value can become a key or a second object."""
-    if isinstance(value, dict):
-        return {_fill_text(key, values): _fill_placeholders(item, values) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_fill_placeholders(item, values) for item in value]
-    if not isinstance(value, str):
-        return value
-    match = manifest_rules.PLACEHOLDER.fullmatch(value)
-    if match and "|" not in match[1]:
-        return copy.deepcopy(values[match[1]])
-    return _fill_text(value, values)
-
-
-def _fill_text(text: str, values: Json) -> str:
-    """Inside a text, a number's gap keeps the quotes around it."""
-    return manifest_rules.PLACEHOLDER.sub(lambda match: str(values[match[1].split("|")[0]]).replace("#", ":"), text)
 
 
 @dataclass(frozen=True)

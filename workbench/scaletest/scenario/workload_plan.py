@@ -19,6 +19,9 @@ from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file as scenarios
 from workbench.scaletest.scenario.arrival_processes import Trace
 from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.scenario.scheduler_recipes import find_recipe
+from workbench.scaletest.scenario.template_pods import GPU, select_devices
+from workbench.scaletest.scenario.workload_entries import WorkloadEntry
 from workbench.scaletest.scenario.workload_objects import (
     Body,
     ObjectRequest,
@@ -76,6 +79,12 @@ class Plan:
         """Seconds of a trace in a second of the test; null where no jobs of a trace are replayed."""
         arrival = self.scenario.arrival
         return arrival.speed if isinstance(arrival, Trace) and arrival.lifetimes_s is not None else None
+
+    @property
+    def pod_schedulers(self) -> tuple[str, ...]:
+        """schedulerNames of its pods, sorted: the scheduler's, and those that templates name themselves."""
+        own = {entry.scheduler_name for entry in self.scenario.workloads}
+        return tuple(sorted(name or self.conditions.scheduler_name for name in own))
 
     @functools.cached_property
     def conditions(self) -> PlanConditions:
@@ -153,6 +162,7 @@ def draw_plan(scenario: Scenario, run: str | None = None, *, scheduler: str | No
     if not api_discovery.RUN_ID.fullmatch(run):
         raise ConfigError("not a run's id", found=run[:40], allowed="like st-1f2e3d4c")
     scheduler = scenario.schedulers[0] if scheduler is None else scheduler
+    _check_template_schedulers(scenario, scheduler)
     _check_rate(scenario, scheduler, run)
     arrivals, mixing, living = (np.random.default_rng([scenario.seed, stream]) for stream in range(3))
     try:
@@ -180,7 +190,7 @@ def read_plan(folder: str | Path) -> Plan:
     try:
         record = json.loads(files.read_up_to(folder / PLAN_FILE, _MAX_RECORD_BYTES))
         run, scheduler = str(record["run"]), str(record["scheduler"])
-        scenario = scenarios.load_scenario(folder / run_records.SCENARIO_FILE)
+        scenario = scenarios.load_scenario(folder / run_records.SCENARIO_FILE, kept=True)
         schedule = SCHEDULE.read(folder / _TABLES)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError("no plan in this folder", where=folder, found=str(error)[:200]) from None
@@ -188,6 +198,19 @@ def read_plan(folder: str | Path) -> Plan:
     if not api_discovery.RUN_ID.fullmatch(run) or plan.design_sha256 != record.get("design_sha256"):
         raise InputError("the plan in this folder was changed", where=folder, do="start a new run")
     return plan
+
+
+def _check_template_schedulers(scenario: Scenario, scheduler: str) -> None:
+    """Refuse a scheduler that was chosen for a plan whose templates name another one."""
+    wanted = find_recipe(scheduler, scenario.recipes).pods_scheduler
+    own = {entry.scheduler_name for entry in scenario.workloads} - {None, wanted}
+    if own and scheduler not in scenario.schedulers:
+        raise ConfigError(
+            "a template names another scheduler",
+            where="--scheduler",
+            found=f"{scheduler}; the templates name {', '.join(sorted(map(str, own)))}",
+            do="write ${scheduler} into the templates, or leave --scheduler out",
+        )
 
 
 def _check_rate(scenario: Scenario, scheduler: str, run: str) -> None:
@@ -268,8 +291,8 @@ def _build_plan(
         "rate_per_s": [None if value != value else value for value in rate.tolist()],
         "pods": [entries[at].all_pods for at in chosen],
         "gpus_per_pod": [entries[at].gpus_per_pod for at in chosen],
-        "cpus_per_pod": [entries[at].cpus for at in chosen],
-        "memory_bytes_per_pod": [entries[at].memory for at in chosen],
+        "cpus_per_pod": [entries[at].requests_per_pod.get("cpu", 0.0) for at in chosen],
+        "memory_bytes_per_pod": [round(entries[at].requests_per_pod.get("memory", 0)) for at in chosen],
         "gang": [entries[at].is_gang for at in chosen],
         "priority": [entries[at].priority for at in chosen],
         "queue": [entries[at].queue for at in chosen],
@@ -314,7 +337,7 @@ class PlanSummary:
     events.
     `ends_s`: When the last pod ends if every pod runs at once; null where some run until they are deleted.
     `peak_gpus`, `peak_pods`: Most at one time, if every pod runs at once: what the cluster would need so that none
-    waits.
+    waits. `peak_devices`: The same of each other extended resource that templates request.
     `mean_rate_per_s`: Workloads a second over the submission; null for one moment.
     """
 
@@ -333,6 +356,7 @@ class PlanSummary:
     mean_rate_per_s: float | None
     peak_gpus: float
     peak_pods: int
+    peak_devices: dict[str, float]
     steps: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -362,7 +386,7 @@ def summarize_plan(plan: Plan) -> PlanSummary:
     due = schedule.get_column("due_s")
     span = float(due[-1]) - float(due[0])
     pods, sent = int(schedule.get_column("pods").sum()), int(schedule.get_column("object_bytes").sum())
-    peak_gpus, peak_pods, ends_s = _find_peaks(plan)
+    peak_requests, peak_pods, ends_s = _find_peaks(plan)
     return PlanSummary(
         run=plan.run,
         scheduler=plan.scheduler,
@@ -377,19 +401,20 @@ def summarize_plan(plan: Plan) -> PlanSummary:
         submission_s=round(span, 6),
         ends_s=ends_s,
         mean_rate_per_s=None if span <= 0 else (len(plan) - 1) / span,
-        peak_gpus=peak_gpus,
+        peak_gpus=peak_requests[GPU],
         peak_pods=peak_pods,
+        peak_devices=select_devices(peak_requests),
         steps=int(schedule.get_column("step").n_unique()),
     )
 
 
 def find_peak_gpus(plan: Plan) -> float:
     """Most GPUs at one time, if every pod runs at once; 0 for a plan without workloads."""
-    return _find_peaks(plan)[0] if len(plan) else 0.0
+    return _find_peaks(plan)[0][GPU] if len(plan) else 0.0
 
 
-def _find_peaks(plan: Plan) -> tuple[float, int, float | None]:
-    """Most GPUs and pods at one time, and the second when all ended, if each pod starts as soon as it is sent."""
+def _find_peaks(plan: Plan) -> tuple[dict[str, float], int, float | None]:
+    """Most GPUs, other devices and pods at one time, and the second when all ended, if no pod waits."""
     import numpy as np
 
     schedule = plan.schedule
@@ -401,10 +426,13 @@ def _find_peaks(plan: Plan) -> tuple[float, int, float | None]:
     lifetime = schedule.get_column("lifetime_s").fill_null(float("inf")).to_numpy()
     deleted = schedule.get_column("delete_after_s").fill_null(float("inf")).to_numpy()
     end = begin + np.minimum(lifetime * waves, deleted)
-    gpus = at_once * schedule.get_column("gpus_per_pod").to_numpy()
+    peaks = {GPU: _max_concurrent(begin, end, at_once * schedule.get_column("gpus_per_pod").to_numpy())}
+    for device in sorted({name for entry in entries.values() for name in select_devices(entry.requests_per_pod)}):
+        amounts = np.array([entry.requests_per_pod.get(device, 0.0) for entry in per_entry])
+        peaks[device] = _max_concurrent(begin, end, at_once * amounts)
     last = float(end.max())
     return (
-        _max_concurrent(begin, end, gpus),
+        peaks,
         round(_max_concurrent(begin, end, at_once)),
         None if last == float("inf") else last,
     )
@@ -438,6 +466,7 @@ def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
     ends = "when it is deleted (some pods have no lifetime)" if summary.ends_s is None else f"{summary.ends_s:,.1f} s"
     changes = "; ".join(map(str, scenario.node_changes))
     others = [name for name in scenario.schedulers if name != plan.scheduler]
+    wanted = "".join(f", {amount:g} {name}" for name, amount in summary.peak_devices.items())
     return [
         f"scenario    {scenario.name}, seed {scenario.seed}",
         f"run         {plan.run}, {plan.scheduler}" + (f" (the same plan for {', '.join(others)})" if others else ""),
@@ -445,13 +474,38 @@ def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
         f"objects     {summary.requests:,} made by us: {objects}; {summary.sent_bytes / 1e6:,.2f} MB sent",
         f"pods        {summary.pods:,} in all, {summary.gangs:,} gang(s)",
         f"arrival     {scenario.arrival.process}, {summary.steps} step(s), {summary.submission_s:,.1f} s{rate}",
-        f"wanted      {summary.peak_gpus:g} GPUs and {summary.peak_pods:,} pods at once, if none had to wait",
+        f"wanted      {summary.peak_gpus:g} GPUs{wanted} and {summary.peak_pods:,} pods at once, if none had to wait",
         f"ends        {ends}",
         f"etcd        about {summary.etcd_bytes / 2**20:,.1f} MiB until it is compacted",
         f"namespaces  {', '.join(plan.namespaces)}",
         f"nodes       {'any, real ones too' if scenario.allow_real_nodes else 'simulated ones only'}",
         *([f"planned     {changes}"] if changes else []),
+        *(f"template    {text}" for text in describe_templates(plan)),
     ]
+
+
+def describe_templates(plan: Plan) -> list[str]:
+    """Describe what was read from each entry's template, and which of its fields have no effect."""
+    texts = []
+    for at, entry in enumerate(plan.scenario.workloads):
+        if entry.kind != "Template":
+            continue
+        requests = {"GPU(s)": entry.gpus_per_pod, **select_devices(entry.requests_per_pod)}
+        devices = ", ".join(f"{amount:.4g} {name}" for name, amount in requests.items() if amount) or "no GPU"
+        scheduler = f", scheduler {entry.scheduler_name}" if entry.scheduler_name else ""
+        label = entry.display_name(at)
+        texts.append(f"{label}: {entry.all_pods:,} pod(s) a workload, each {devices}{scheduler}")
+        texts += [f"{label}: {note}" for note in _list_unused(entry, plan)]
+    return texts
+
+
+def _list_unused(entry: WorkloadEntry, plan: Plan) -> list[str]:
+    """List what the entry or its template says without effect."""
+    notes = list(entry.unused_fields)
+    own = str(((entry.template or {}).get("metadata") or {}).get("namespace") or "")
+    if own and own not in ("${namespace}", *plan.namespaces):
+        notes.append(f"metadata.namespace: {own} is replaced by the scenario's namespaces")
+    return notes
 
 
 def format_schedule(plan: Plan) -> list[str]:

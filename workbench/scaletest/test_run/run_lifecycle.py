@@ -16,6 +16,7 @@ from workbench.core.errors import ConfigError, InputError, RunFailedError, Workb
 from workbench.runs import run_folder
 from workbench.scaletest.cluster_api.connection import NS_PER_S, ApiError, Connection, UnreachableError, now_ns
 from workbench.scaletest.local_cluster import kueue_queues
+from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.component_processes import list_component_pids
 from workbench.scaletest.observation import run_records, sampler_process
 from workbench.scaletest.observation.run_records import Component, Note, RunConditions
@@ -27,8 +28,9 @@ from workbench.scaletest.safety.preflight import run_preflight
 from workbench.scaletest.safety.run_cleanup import write_run_record
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.scenario.scheduler_recipes import find_recipe
 from workbench.scaletest.scenario.workload_objects import list_kinds
-from workbench.scaletest.scenario.workload_plan import Plan, draw_plan, read_plan, summarize_plan
+from workbench.scaletest.scenario.workload_plan import Plan, describe_templates, draw_plan, read_plan, summarize_plan
 from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest
 from workbench.scaletest.submission.plan_submission import PlanSubmission, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import SubmissionJournal, lock_test_folder, read_journal
@@ -365,7 +367,7 @@ def build_run_conditions(
         identity=facts.identity,
         identity_groups=facts.groups,
         namespaces=plan.namespaces,
-        schedulers=(plan.scheduler,),
+        schedulers=(plan.scheduler, *sorted(set(plan.pod_schedulers) - {plan.conditions.scheduler_name})),
         simulated_nodes=not plan.scenario.allow_real_nodes or facts.real_nodes == 0,
         local_cluster=None if cluster is None else cluster.name,
         provider=None if cluster is None else cluster.provider,
@@ -395,7 +397,10 @@ async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> 
 
 def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
     """Refuse a scheduler that the local cluster does not run; other clusters' schedulers are not known."""
-    if place.own is None or plan.scheduler in place.own.schedulers:
+    if place.own is None:
+        return
+    if plan.scheduler in place.own.schedulers:
+        _check_template_schedulers(plan, place.own)
         return
     recipe = plan.conditions.recipe
     up = f"workbench scaletest cluster up --name NEW --scheduler {recipe.short or plan.scheduler}"
@@ -406,6 +411,19 @@ def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
         allowed=list(place.own.schedulers),
         do="run on a cluster that has it: --context instead of --cluster" if recipe.program == "cluster" else up,
     )
+
+
+def _check_template_schedulers(plan: Plan, cluster: LocalCluster) -> None:
+    """Refuse a template's own schedulerName that none of the local cluster's schedulers has."""
+    running = {find_recipe(name, plan.scenario.recipes).pods_scheduler for name in cluster.schedulers}
+    if missing := sorted(set(plan.pod_schedulers) - running):
+        raise ConfigError(
+            "a template names a scheduler that does not run on the local cluster: its pods would wait for ever",
+            where="schedulerName",
+            found=missing,
+            allowed=sorted(running),
+            do="write ${scheduler} into the template, or run on a cluster that has it: --context",
+        )
 
 
 async def _set_up_local_cluster(place: ClusterAccess, plan: Plan) -> None:
@@ -458,6 +476,8 @@ def run_test(
     async def body() -> RunResult:
         async with _connect(context.place, plan) as api:
             watcher.show_phase("looking at the cluster")
+            for text in describe_templates(plan):
+                watcher.say(f"template    {text}")
             facts, findings = await _check_cluster(api, plan, context)
             for finding in findings:
                 if finding.level == "warning":
@@ -581,7 +601,8 @@ async def _finish_run(lifecycle: RunLifecycle) -> RunResult:
 def replace_schedulers(scenario: Scenario, names: Sequence[str]) -> Scenario:
     """Replace the schedulers of a scenario, so that its rights, checks and record are of these."""
     try:
-        return Scenario.model_validate(scenario.model_dump(mode="json") | {"schedulers": list(names)})
+        given = scenario.model_dump(mode="json", exclude_unset=True)
+        return Scenario.model_validate(given | {"schedulers": list(names)})
     except ValidationError as error:
         faults = [fault["msg"].removeprefix("Value error, ") for fault in error.errors()[:5]]
         raise ConfigError("not a scenario for these schedulers", where="--scheduler", found=faults) from None

@@ -148,7 +148,7 @@ def resume_variants(
 ) -> VariantTurns:
     """Run the missing turns. An interrupted turn is cleaned up and run again from the start."""
     place = Path(folder).absolute()
-    session, scenario = variants.read_session(place), scenario_file.load_scenario(place / _SCENARIO)
+    session, scenario = variants.read_session(place), scenario_file.load_scenario(place / _SCENARIO, kept=True)
     if scenario_file.hash_scenario(scenario) != session.scenario_sha256:
         raise InputError("the scenario was changed", where=place / _SCENARIO, do="start a new run")
     with lock_test_folder(place):
