@@ -120,6 +120,22 @@ def test_a_deletion_that_is_not_allowed_is_told() -> None:
         cleaned(Scripted(2, denied=True))
 
 
+def test_a_finalizer_that_holds_objects_is_named_with_what_to_do() -> None:
+    def head(name: str, **more: Any) -> dict[str, Any]:
+        return {"metadata": {"name": name, **more}}
+
+    held = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.org/held"]}
+    scripted = Scripted(0)
+    pods = [head("p-0", **held), head("p-1", **held), head("p-2", finalizers=["example.org/later"])]
+    scripted.answers[f"/api/v1/namespaces/{SPACE}/pods"] = (200, {"metadata": {}, "items": pods})
+    found = cleaned(scripted, stalled_s=0.01)
+    assert found.stuck == {f"{SPACE}/pods p-{number}": ("example.org/held",) for number in range(2)}
+    told = command._format_counts(found)
+    assert "finalizer example.org/held holds tests/pods p-0 and 1 more: its controller has not taken it off" in told
+    assert "kubectl patch pods p-0 -n tests" in told
+    assert "example.org/later" not in told
+
+
 def test_the_pace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     real = asyncio.sleep

@@ -149,6 +149,7 @@ def test_what_a_finalizer_holds_is_told_and_goes_next_time(local_cluster: LocalC
     assert not found.complete
     assert found.left == {f"{namespace}/pods": 1}
     assert found.examples == {f"{namespace}/pods": [made.workload_at(1).name]}
+    assert found.stuck == {f"{namespace}/pods {made.workload_at(1).name}": ("example.org/held",)}
     assert [one.run for one in on(local_cluster, lambda api: list_run_records(api, (namespace,)))] == [made.run]
     on(local_cluster, lambda api: finalizers(api, []), admin=True)
     assert on(local_cluster, clean).complete

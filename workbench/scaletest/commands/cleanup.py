@@ -145,5 +145,28 @@ def _format_counts(result: CleanupResult) -> str:
     lines.append(f"{n_left:,} of {total:,} objects of {result.run} are LEFT after {result.duration_s:.0f} s:")
     for place, count in result.left.items():
         lines.append(f"{count:>8,}  {place}: {', '.join(result.examples[place])}{' …' if count > 5 else ''}")
-    lines.append("do: look for what blocks deletion (finalizers, a controller that is down), and run cleanup again")
+    if not result.stuck:
+        lines.append("do: look for what blocks deletion, such as a controller that is down, and run cleanup again")
+        return "\n".join(lines)
+    lines += _format_stuck(result.stuck)
     return "\n".join(lines)
+
+
+def _format_stuck(stuck: dict[str, tuple[str, ...]]) -> list[str]:
+    """Name the finalizers that hold objects, each with one object and what to do."""
+    holders: dict[str, list[str]] = {}
+    for name, finalizers in stuck.items():
+        for finalizer in finalizers:
+            holders.setdefault(finalizer, []).append(name)
+    lines = []
+    for finalizer, names in holders.items():
+        place, name = names[0].split(" ", 1)
+        space, plural = place.split("/", 1)
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        lines.append(f"finalizer {finalizer} holds {names[0]}{more}: its controller has not taken it off")
+        patch = """--type=merge -p '{"metadata":{"finalizers":null}}'"""
+        lines.append(
+            f"do: start that controller and run cleanup again; or, if it is gone for good: "
+            f"kubectl patch {plural} {name} -n {space} {patch}"
+        )
+    return lines

@@ -194,6 +194,7 @@ class CleanupResult:
 
     `found`: Number of objects at the start, by namespace and kind, including dependents created by controllers.
     `unseen`: Namespaces that the identity may not read; their state is unknown.
+    `stuck`: Objects that wait for finalizers, as NAMESPACE/KIND NAME: by each, its finalizers.
     """
 
     run: str
@@ -204,6 +205,7 @@ class CleanupResult:
     duration_s: float = 0.0
     gone: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    stuck: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -255,6 +257,7 @@ async def delete_run_objects(
         time.monotonic() - begun,
         gone,
         unseen,
+        {name: finalizers for name, finalizers in sweep.finalizers.items() if finalizers} if remains else {},
     )
 
 
@@ -297,6 +300,8 @@ class _Cleanup:
         self._own = set(kinds) | {CONFIG_MAPS}
         self._places = [(space, kind) for space in namespaces for kind in wanted]
         self._total = 0
+        # Of objects that are being deleted, at the last look.
+        self.finalizers: dict[str, tuple[str, ...]] = {}
 
     async def delete_objects(self) -> dict[str, int]:
         """Delete all objects; returns the number of each kind."""
@@ -311,6 +316,7 @@ class _Cleanup:
         """Wait until no object is left, or until there is no more progress; returns the rest."""
         fewest, since = math.inf, time.monotonic()
         while True:
+            self.finalizers = {}
             remains = {
                 _format_place(*place): some for place in self._places if (some := await self._list_names(*place))
             }
@@ -353,7 +359,13 @@ class _Cleanup:
             # Resources that the run does not use may be forbidden.
             _check_answer(answer, kind.path(space), _GONE if kind in self._own else (*_GONE, 403))
             document = answer.json() if answer.status < 300 else {}
-            names = [str(item["metadata"]["name"]) for item in document.get("items") or []]
+            heads = [item["metadata"] for item in document.get("items") or []]
+            names = [str(head["name"]) for head in heads]
+            self.finalizers |= {
+                f"{_format_place(space, kind)} {head['name']}": tuple(head.get("finalizers") or ())
+                for head in heads
+                if head.get("deletionTimestamp") and selector is None
+            }
             return ListPage(names, "", str((document.get("metadata") or {}).get("continue") or ""), answer.done_ns)
 
         return await list_items(fetch, {"labelSelector": self._selector if selector is None else selector})
