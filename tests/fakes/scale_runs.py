@@ -268,6 +268,7 @@ def _rows(
             "gap": [False] * n,
             "node": [f"sim-{place % nodes}" for place in range(n)] if nodes else [None] * n,
             "reason": [None] * n,
+            "asks": [None] * n,
         }
     )
 

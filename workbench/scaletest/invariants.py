@@ -53,7 +53,7 @@ def _check_run(run: Analysis) -> list[tuple[str, int]]:
         ("steps that end before they begin, by one clock", client.filter(pl.col("duration_s") < -ROUNDING_S).height),
         ("pods that run before they are scheduled", backwards.height),
         ("more pods bound at the end than the plan has", max(0, n_bound - int(run.schedule["pods"].sum()))),
-        ("moments with more GPUs allocated than there are", _count_excess_moments(run.gpus, run.read_raw_table(GAPS))),
+        ("moments with more GPUs held than there are", _count_excess_moments(run.gpus, run.read_raw_table(GAPS))),
         ("gangs that count as complete and never were", _count_wrong_gangs(run)),
         ("segments that do not add up to the time from due to the end", _count_share_mismatches(run)),
         ("shares that do not add up to one", sum(_is_not_one(run.shares[name]) for name in ("share", "tail_share"))),
@@ -71,12 +71,13 @@ def _count_miscounts(run: Analysis) -> int:
 
 
 def _count_excess_moments(gpus: pl.DataFrame, gaps: pl.DataFrame) -> int:
-    """Count moments with more GPUs allocated than exist, which neither late events nor an interrupted watch explain.
+    """Count moments with more GPUs held than exist, which neither late events nor an interrupted watch explain.
 
     `gpus`, `gaps`: Tables GPUS and GAPS.
     """
     at = gpus["at_s"].to_numpy()
-    over = (gpus["allocated"] > gpus["capacity"] + 1e-6).to_numpy().copy()
+    held = gpus["allocated"] + gpus["held_by_others"].fill_null(0.0)
+    over = (held > gpus["capacity"] + 1e-6).to_numpy().copy()
     for begin, end in gaps.filter(pl.col("resource") == "pod").select("from_s", "to_s").iter_rows():
         over &= ~((at >= begin) & (at <= end + GRACE_S))
     return sum(

@@ -80,6 +80,7 @@ TRANSITIONS = Table(
         ),
         Column("node", "str", "Node that the pod was bound to.", nullable=True),
         Column("reason", "str", "Reason given by the object or event.", nullable=True),
+        Column("asks", "str", "Of a pod's creation: amounts that it asks a node for.", nullable=True, added=True),
     ),
 )
 GAPS = Table(
@@ -216,6 +217,21 @@ NODE_CHANGES = Table(
         Column("name", "str", "The node."),
         Column("ready", "bool", "It is ready and takes pods; false for a deleted or cordoned one."),
         Column("gpus", "int", "Allocatable GPUs.", unit="GPUs"),
+        Column("offers", "str", "Amounts of all its allocatable resources.", nullable=True, added=True),
+    ),
+)
+HOLDINGS = Table(
+    "holdings",
+    "One row per change of a pod that is not of this run: what others hold and wait for.",
+    (),
+    (
+        Column("at_s", "float", "Arrival at the sampler, client's clock.", unit="s"),
+        Column("uid", "str", "The pod."),
+        Column("namespace", "str", "Its namespace."),
+        Column("run", "str", "Run id of another test; null for all others.", nullable=True),
+        Column("state", "str", "waiting, bound or gone."),
+        Column("node", "str", "Node that it is bound to.", nullable=True),
+        Column("asks", "str", "Amounts that it asks a node for."),
     ),
 )
 _CLOCK = Column(
@@ -249,6 +265,8 @@ PODS = Table(
         Column("scheduled_resolution_s", "float", "The same.", unit="s", nullable=True),
         Column("running_resolution_s", "float", "The same.", unit="s", nullable=True),
         Column("unschedulable", "bool", "The scheduler reported it unschedulable at least once."),
+        Column("unschedulable_s", "float", "First time of that.", unit="s", nullable=True, added=True),
+        Column("unschedulable_reason", "str", "The scheduler's reason then.", nullable=True, added=True),
         Column("evicted", "bool", "The pod was evicted."),
         Column("gap", "bool", "At least one of its times was found after a gap of the watch."),
         Column("created_gap", "bool", "The client's time is an upper bound.", nullable=True),
@@ -256,6 +274,7 @@ PODS = Table(
         Column("running_gap", "bool", "The same.", nullable=True),
         Column("node", "str", "Node that it was bound to.", nullable=True),
         Column("gpus", "float", "Requested GPUs.", unit="GPUs"),
+        Column("asks", "str", "Amounts that it asks a node for; null if unknown.", nullable=True, added=True),
     ),
 )
 MILESTONES = Table(
@@ -404,7 +423,14 @@ LIMITS = Table(
         Column("delay_s", "float", "Wait that does not depend on the load.", unit="s", nullable=True, added=True),
         Column("client", "str", "Client at its limit, by the audit log or its own metrics.", nullable=True),
         Column("call_s", "float", "Mean time that the API server took for a call.", "s", nullable=True, added=True),
-        Column("cause", "str", "What took most of it, as far as it is known.", nullable=True, added=True),
+        Column(
+            "cause",
+            "str",
+            "What took most of it, the room or the quota that bound, as far as it is known.",
+            nullable=True,
+            added=True,
+        ),
+        Column("resource", "str", "Of missing room: the resource that bound.", nullable=True, added=True),
         Column("requests_per_s", "float", "Requests of that client during the plateau.", unit="1/s", nullable=True),
         Column("requests_low_per_s", "float", "Low end of it.", unit="1/s", nullable=True),
         Column("requests_high_per_s", "float", "High end of it.", unit="1/s", nullable=True),
@@ -455,6 +481,21 @@ GPUS = Table(
             "stranded", "float", "Free GPUs on nodes with fewer free GPUs than the largest pod requests.", unit="GPUs"
         ),
         Column("fragmentation", "float", "Stranded of the free ones.", unit="share", nullable=True),
+        Column("held_by_others", "float", "GPUs of pods that are not of this run.", "GPUs", nullable=True, added=True),
+    ),
+)
+ROOM = Table(
+    "room",
+    "One row per moment and resource that the run's pods ask for: what nodes offer, who holds it, who waits for it.",
+    ("resource", "at_s"),
+    (
+        Column("resource", "str", "As nodes and pods name it; `pods` are the places for pods."),
+        Column("at_s", "float", "Seconds since the start, client's clock.", unit="s"),
+        Column("capacity", "float", "Allocatable on nodes that take pods; bytes, cores or pieces."),
+        Column("allocated", "float", "Held by this run's pods."),
+        Column("held_by_others", "float", "Held by all other pods."),
+        Column("blocked", "float", "Share of the waiting pods that this resource alone keeps out.", unit="share"),
+        Column("waiting", "int", "Pods that wait for a node and could fit on one.", unit="pods"),
     ),
 )
 GANGS = Table(

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.fakes.scale_runs import Plan, analysis, queue, tables
+from tests.fakes.scale_runs import Plan, analysis, queue
 from workbench.scaletest.analysis.bottlenecks import BOTTLENECK, CLIENT_LIMIT, NO_ROOM, ServerEvidence, find_bottlenecks
-from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
+from workbench.scaletest.analysis.room import build_room
 from workbench.scaletest.analysis.throughput import StagePassages
 from workbench.scaletest.observation.run_records import Component
-from workbench.scaletest.tables import NODES, PRESSURE, REQUESTS
+from workbench.scaletest.tables import HOLDINGS, NODE_CHANGES, NODES, PRESSURE, REQUESTS
 
 CLIENT = "system:serviceaccount:kube-system:job-controller"
 HELD = (Component(name="kube-controller-manager", client_qps=20, client_burst=30),)
@@ -149,22 +149,24 @@ def test_what_nobody_can_know_is_not_said(tmp_path: Path) -> None:
     assert "No client that does this work was at its known limit." in seen
 
 
-def held_gpus(scheduled: np.ndarray, created: np.ndarray, lifetime_s: float, gpus: int) -> dict[str, pl.DataFrame]:
-    """Tables PODS (what is read of it) and GPUS of pods with a GPU each."""
+def held_gpus(scheduled: np.ndarray, created: np.ndarray, lifetime_s: float, gpus: int) -> dict[str, Any]:
+    """Table PODS (what is read of it) of pods with a GPU each, and the room that they had."""
     times = {"created_s": created, "scheduled_s": scheduled, "ended_s": scheduled + lifetime_s}
     pods = pl.DataFrame(times).with_columns(
         index=pl.int_range(pl.len(), dtype=pl.Int64),
         uid=pl.Series([f"pod-{index}" for index in range(len(created))]),
         node=pl.Series([f"sim-{index % (gpus // 8)}" for index in range(len(created))]),
-        gpus=pl.lit(1.0),
+        asks=pl.lit("nvidia.com/gpu=1"),
+        unschedulable_s=pl.lit(None, dtype=pl.Float64),
+        unschedulable_reason=pl.lit(None, dtype=pl.String),
     )
     node = {"ready": True, "simulated": True, "gpus": 8, "cpus": 64.0, "memory_bytes": 1 << 39, "pods": 250}
     nodes = NODES.frame([{"name": f"sim-{one}"} | node for one in range(gpus // 8)])
-    schedule = tables(Plan(np.arange(1)))["schedule"]
-    return {"gpus": build_gpu_timeline(schedule, pods, nodes, float(pods["ended_s"].max())), "pods": pods}  # type: ignore[arg-type]
+    end_s = float(scheduled.max() + lifetime_s)
+    return {"room": build_room(pods, nodes, NODE_CHANGES.frame([]), HOLDINGS.frame([]), end_s), "pods": pods}
 
 
-def blamed(created: np.ndarray, scheduled: np.ndarray, **gpus: pl.DataFrame) -> list[dict[str, Any]]:
+def blamed(created: np.ndarray, scheduled: np.ndarray, **gpus: Any) -> list[dict[str, Any]]:
     """Who is found to hold pods up that came and were bound at these times."""
     end, bound = float(scheduled.max()) + 1, np.sort(scheduled)
     passages = StagePassages(created, created, created, created, bound, bound, np.zeros(0), end)
@@ -178,7 +180,7 @@ def test_a_full_cluster_is_not_blamed_on_the_scheduler() -> None:
         scheduled[place] = max(created[place], scheduled[place - 48] + 30.0)
     (row,) = blamed(created, scheduled, **held_gpus(scheduled, created, 30.0, 48))
     assert (row["step"], row["kind"], row["client"]) == ("pods scheduled", NO_ROOM, None)
-    told = "pods waited for room: 48 of 48 GPUs were taken; this says nothing about the scheduler's speed."
+    told = "pods waited for room, bound by its GPUs (48 of 48 GPUs were taken); this says nothing about the scheduler"
     assert told in row["sentence"]
     # Without GPUs nobody knows of the room.
     assert [row["kind"] for row in blamed(created, scheduled)] == [BOTTLENECK]

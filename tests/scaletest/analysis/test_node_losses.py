@@ -55,8 +55,8 @@ def test_the_share_is_of_the_gpus_time_and_the_sentence_says_what_was_left() -> 
     assert found is not None
     assert found.lost_fraction == pytest.approx(0.75 * 30 / 40)
     assert found.sentence == (
-        "3 of 4 nodes took no pods from 10 s on, for a time at least (cordoned, tainted or not ready: a, b, c): "
-        "there were 4 to 16 GPUs to place pods on"
+        "3 of 4 nodes took no pods from 10 s on, for a time at least "
+        "(cordoned, tainted, not ready or without their GPUs: a, b, c): there were 4 to 16 GPUs to place pods on"
     )
 
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis, queue, ramp_of, tables
-from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
+from workbench.scaletest.analysis.room import build_room
 from workbench.scaletest.analysis.sustainable_rate import (
     NOT_SUSTAINED,
     SUSTAINED,
@@ -21,7 +21,7 @@ from workbench.scaletest.analysis.sustainable_rate import (
 )
 from workbench.scaletest.analysis.throughput import StagePassages
 from workbench.scaletest.charts import chart_ramp
-from workbench.scaletest.tables import NODES, STEPS
+from workbench.scaletest.tables import HOLDINGS, NODE_CHANGES, NODES, STEPS
 
 NEVER = float("inf")
 
@@ -53,8 +53,8 @@ class SimulatedRun:
         schedule = tables(Plan(due, self.steps))["schedule"]
         pods = self.pods(acked, bound)
         nodes = NODES.frame([node(number) for number in range(self.gpus // 8)])
-        timeline = build_gpu_timeline(schedule, pods, nodes, found.end_s)
-        return build_ramp_table(schedule, found, waits(due, acked, bound), timeline, pods)
+        room = build_room(pods, nodes, NODE_CHANGES.frame([]), HOLDINGS.frame([]), found.end_s)
+        return build_ramp_table(schedule, found, waits(due, acked, bound), room)
 
     def pods(self, acked: Any, bound: Any) -> pl.DataFrame:
         ended = np.full(len(bound), NEVER) if self.ended is None else np.asarray(self.ended)
@@ -63,7 +63,13 @@ class SimulatedRun:
         frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64))
         place = pl.Series([f"sim-{index % (self.gpus // 8)}" for index in range(len(bound))])
         uids = pl.Series([f"pod-{index}" for index in range(len(bound))])
-        return frame.with_columns(index=pl.int_range(pl.len(), dtype=pl.Int64), uid=uids, node=place, gpus=pl.lit(1.0))
+        return frame.with_columns(
+            uid=uids,
+            node=place,
+            asks=pl.lit("nvidia.com/gpu=1"),
+            unschedulable_s=pl.lit(None, dtype=pl.Float64),
+            unschedulable_reason=pl.lit(None, dtype=pl.String),
+        )
 
 
 def known(times: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
 from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.validity import _check_host, list_reasons, list_warnings
 from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import Begun, Stopped
-from workbench.scaletest.tables import GAPS, SKEW, SUBMISSIONS
+from workbench.scaletest.tables import GAPS, SKEW, SUBMISSIONS, VALIDITY
 
 ORIGIN = 1_795_315_530 * NS_PER_S
 LATE = "lateness of sending (p99)"
@@ -41,7 +43,7 @@ def test_watches_that_end_by_themselves_and_are_opened_again_at_once_are_no_gap(
 def test_longer_gaps_are_told_with_their_time(tmp_path: Path) -> None:
     row = with_gaps(tmp_path, (1.0, 1.005, False), (1.0, 1.4, False), (2.0, 2.8, False))
     assert (row["found"], row["holds"], row["grave"]) == (2, False, False)
-    assert row["reason"] == "a watch was away 2 time(s), 1.2 s in all: times found afterwards are upper bounds"
+    assert row["reason"] == "no watch of pod from 1.0 to 1.4 s, 2.0 to 2.8 s: times found afterwards are upper bounds"
 
 
 def test_what_came_and_went_before_a_list_is_not_known_and_that_is_told(tmp_path: Path) -> None:
@@ -131,3 +133,27 @@ def test_what_was_sent_before_the_submitter_died_still_counts(tmp_path: Path) ->
 def test_a_run_that_was_not_resumed_has_no_interruption(tmp_path: Path) -> None:
     found = analysis(Plan(np.arange(50) / 10), tmp_path)
     assert "workloads due while submission was interrupted" not in found.validity["condition"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("booked", "ends"),
+    [
+        ((0.1, 0.4, 0.5), "strangers 50 %): strangers had more than 20 % of this machine while it was saturated"),
+        (
+            (0.6, 0.1, 0.3),
+            "client and sampler had more than 50 % and strangers had more than 20 % of this machine while",
+        ),
+        ((0.1, 0.8, 0.1), "strangers 10 %); times include that delay"),
+    ],
+)
+def test_a_saturated_machine_is_told_in_one_sentence(booked: tuple[float, float, float], ends: str) -> None:
+    load = pl.DataFrame(
+        {
+            "host_busy": [0.2, 0.99],
+            **{name: [0.0, share] for name, share in zip(("client", "side", "others"), booked, strict=True)},
+        }
+    )
+    table = VALIDITY.frame(_check_host(SimpleNamespace(load=load)))  # type: ignore[arg-type]
+    (told,) = [*list_reasons(table), *list_warnings(table)]
+    assert ends in told
+    assert table.filter(~pl.col("holds")).height >= 1

@@ -209,13 +209,15 @@ def test_a_quantity_is_bounded() -> None:
 def test_a_node_is_written_when_its_readiness_changes() -> None:
     rows: list[run_records.NodeSeen] = []
     nodes = NodeObserver(rows.append)
+    sink = nodes.build_sink()
     for ready in ("True", "True", "Unknown", "False", "True"):
-        nodes.put(node(ready), Sight(1))
+        sink.put(node(ready), Sight(1))
     assert [one.ready for one in rows] == [True, False, True]
     assert nodes.not_ready == 0
-    nodes.put(node("False"), Sight(2))
+    sink.put(node("False"), Sight(2))
     assert nodes.not_ready == 1
-    nodes.remove(node("False"), Sight(3))
+    assert sink.gone is not None
+    sink.gone(node("False"), Sight(3))
     assert nodes.not_ready == 0
 
 
@@ -224,11 +226,11 @@ def test_a_node_is_written_when_its_readiness_changes() -> None:
 )
 def test_a_node_is_written_when_what_it_offers_changes(name: str, later: str) -> None:
     rows: list[run_records.NodeSeen] = []
-    nodes = NodeObserver(rows.append)
+    sink = NodeObserver(rows.append).build_sink()
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     first = {"cpu": "64", "memory": "2Ti", "pods": "250"}
     for offers in (first, first, first | {name: later}, first | {name: later}):
-        nodes.put(node(status=ready | {"allocatable": offers}), Sight(1))
+        sink.put(node(status=ready | {"allocatable": offers}), Sight(1))
     assert [one.ready for one in rows] == [True, True]
     assert (rows[0].gpus, rows[1].gpus) == (0, 8 if name.endswith("gpu") else 0)
     assert rows[0] != rows[1]
@@ -236,9 +238,10 @@ def test_a_node_is_written_when_what_it_offers_changes(name: str, later: str) ->
 
 def test_a_ready_node_that_is_deleted_is_ready_no_more() -> None:
     rows: list[run_records.NodeSeen] = []
-    nodes = NodeObserver(rows.append)
-    nodes.put(node(), Sight(1))
-    nodes.remove(node(), Sight(2))
+    sink = NodeObserver(rows.append).build_sink()
+    sink.put(node(), Sight(1))
+    assert sink.gone is not None
+    sink.gone(node(), Sight(2))
     assert [(one.ready, one.arrival_ns) for one in rows] == [(True, 1), (False, 2)]
 
 
@@ -253,7 +256,8 @@ def pod(name: str, phase: str = "Running", namespace: str = "theirs", *, hit: bo
 
 def watched() -> tuple[ForeignPods, WatchSink, list[str]]:
     notes: list[str] = []
-    found = ForeignPods("st-00000001", ("ours",), notes.append)
+    held: list[run_records.Held] = []
+    found = ForeignPods("st-00000001", ("ours",), held.append, notes.append)
     return found, found.build_sink(), notes
 
 
@@ -308,7 +312,49 @@ def test_what_a_list_lacks_waits_no_more() -> None:
     assert found.pending == 1
 
 
-def test_pods_in_the_runs_own_namespaces_are_no_foreigners() -> None:
+def test_a_new_node_that_is_not_ready_yet_did_not_stop_being_ready() -> None:
+    nodes = NodeObserver(list[run_records.NodeSeen]().append)
+    nodes.build_sink().put(node("False"), NOW)
+    assert nodes.not_ready == 0
+
+
+def test_a_node_that_went_while_no_watch_was_there_is_gone() -> None:
+    rows: list[run_records.NodeSeen] = []
+    sink = NodeObserver(rows.append).build_sink()
+    sink.put(node(), Sight(1))
+    assert sink.missing is not None
+    sink.missing(set(), Sight(2))
+    assert [(one.ready, one.arrival_ns) for one in rows] == [(True, 1), (False, 2)]
+
+
+def test_what_others_hold_is_written_when_it_changes_and_known_again_after_a_restart(tmp_path: Path) -> None:
+    file = run_records.LineAppender(tmp_path / "observed.jsonl")
+    own = ("ours",)
+    held = ForeignPods("st-00000001", own, file.put, list[str]().append)
+    sink = held.build_sink()
+    spec = {
+        "nodeName": "n1",
+        "containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}, "requests": {"cpu": 1}}}],
+    }
+    labels = {"workbench.local/run-id": "st-00000002"}
+    meta = {"name": "a", "namespace": "ours", "uid": "a", "labels": labels}
+    document = {"metadata": meta, "spec": spec, "status": {"phase": "Running"}}
+    bound = msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+    for _ in range(2):
+        sink.put(bound, Sight(5))
+    file.close()
+    (line,) = run_records.read_lines(tmp_path / "observed.jsonl", run_records.ObservedLine)
+    assert line == run_records.Held("a", "ours", 5, "bound", "cpu=1,nvidia.com/gpu=2", "n1", "st-00000002")
+    later: list[run_records.Held] = []
+    again = ForeignPods("st-00000001", own, later.append, list[str]().append)
+    again.restore(tmp_path / "observed.jsonl")
+    drop = again.build_sink().missing
+    assert drop is not None
+    drop(set(), Sight(9))
+    assert [(one.state, one.arrival_ns) for one in later] == [("gone", 9)]
+
+
+def test_pods_in_the_runs_own_namespaces_neither_wait_nor_are_evicted_as_others() -> None:
     found, sink, _ = watched()
     found.begin()
     sink.put(pod("a", "Pending", "ours", hit=True), NOW)

@@ -17,9 +17,19 @@ import numpy as np
 import polars as pl
 
 from workbench.core.formats import format_seconds
-from workbench.scaletest.analysis.gpu_saturation import Saturation, find_saturation
+from workbench.scaletest.analysis.room import Room
+from workbench.scaletest.analysis.room_limits import RoomLimit, find_room_limit
 from workbench.scaletest.analysis.server_pressure import find_limiter_wait, find_slow_calls
-from workbench.scaletest.analysis.stage_waits import BlindTimes, Stretch, WaitFinding, find_stretch, judge_waits
+from workbench.scaletest.analysis.stage_waits import (
+    NO_QUOTA,
+    BlindTimes,
+    Stretch,
+    WaitFinding,
+    classify_reason,
+    find_stretch,
+    judge_waits,
+    read_quota,
+)
 from workbench.scaletest.analysis.sustainable_rate import mean_interval
 from workbench.scaletest.analysis.throughput import (
     MADE,
@@ -95,16 +105,18 @@ class ServerEvidence:
 def find_bottlenecks(
     passages: StagePassages,
     evidence: ServerEvidence,
-    gpus: pl.DataFrame | None = None,
+    room: Room | None = None,
     pods: pl.DataFrame | None = None,
     *,
+    refusals: pl.DataFrame | None = None,
     gaps: pl.DataFrame | None = None,
     beats: pl.DataFrame | None = None,
     in_turn: bool = False,
 ) -> pl.DataFrame:
     """Find each stage that work waited for: whether it held work back, its rate, and the client that was at its limit.
 
-    `gpus`, `pods`: As for `find_saturation`, and `unschedulable` of table PODS.
+    `room`: The room on the nodes. `pods`: Table PODS, with what each asks for.
+    `refusals`: `workload, reason` of the pods that a controller was refused, of table TRANSITIONS.
     `gaps`: Table GAPS; seconds in which the pods' watch was away are no evidence.
     `beats`: Table BEATS: by how much our watch was late, which is no wait at the stages that begin with our own
     requests.
@@ -121,11 +133,13 @@ def find_bottlenecks(
     all its requests, or all but events, which some components write with a second client; or that its own metrics say
     that its requests waited for that limit. `slow calls`: the API server took 0.1 s and more for each of the stage's
     calls, and one and more were in flight. `no room` is a plateau that
-    was full at least half of its time, or most of whose pods the scheduler called unschedulable. `queue`: what came got
+    was full at least half of its time, or most of whose pods the scheduler called unschedulable; `cause` and `resource`
+    say by what. `queue`: what came got
     through, after waits that came and went. Does not show the
-    limit that comes next. `quota`: workloads were suspended or gated, and released more slowly than they came.
+    limit that comes next. `quota`: workloads were suspended or gated, and released more slowly than they came, or a
+    quota refused the pods of most of them.
     """
-    where, blind = find_saturation(gpus, pods), _list_blind_times(gaps)
+    where, blind = room or Room(np.zeros(0)), _list_blind_times(gaps)
     rows = []
     for step, waits in passages.list_waits().items():
         if (step == MADE and in_turn) or not len(waits.came_s):
@@ -135,7 +149,7 @@ def find_bottlenecks(
         stretch = find_stretch(waits, passages.end_s, blind, full)
         finding = judge_waits(waits, stretch, passages.end_s)
         if finding is not None:
-            stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods)
+            stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods, refusals)
             rows.append(_build_row(stage, evidence))
     frame = LIMITS.frame(rows)
     first = pl.col("kind").is_in([*HELD_BACK, STOPPED])
@@ -181,8 +195,9 @@ class _Stage:
     waits: StageWaits
     stretch: Stretch
     finding: WaitFinding
-    where: Saturation
+    where: Room
     pods: pl.DataFrame | None
+    refusals: pl.DataFrame | None
 
     @property
     def full(self) -> float:
@@ -201,6 +216,23 @@ class _Stage:
         waiting = self.pods.filter(inside & (left_s - pl.col("created_s") >= 0.5))
         return float(waiting["unschedulable"].mean() or 0.0) if waiting.height else 0.0  # type: ignore[arg-type]
 
+    def find_room_limit(self) -> RoomLimit:
+        """The room that held pods back in the stretch."""
+        assert self.pods is not None
+        return find_room_limit(self.where, self.pods, self.stretch.begin_s, self.stretch.end_s)
+
+    def find_quota(self) -> str | None:
+        """The quota that refused the pods of most of the workloads that waited for theirs; null for none."""
+        if self.step != MADE or self.refusals is None or not self.refusals.height:
+            return None
+        by_quota = self.refusals.filter(
+            pl.col("reason").map_elements(classify_reason, return_dtype=pl.String) == NO_QUOTA
+        )
+        n_waited = int((self.waits.left_s - self.waits.came_s >= 1.0).sum())
+        if by_quota["workload"].n_unique() < FULL * min(n_waited, len(self.waits.came_s)):
+            return None
+        return read_quota(by_quota["reason"].drop_nulls().to_list())
+
 
 def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
     """Classify the bottleneck of a stage and build its row of table LIMITS: rates in pods/s, times in seconds."""
@@ -208,9 +240,11 @@ def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
     stretch_evidence = evidence.within(stretch)
     inside = stretch_evidence.requests
     crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
+    room_limit = stage.find_room_limit() if crowded else None
+    quota = stage.find_quota() if nature != "delay" else None
     limit: dict[str, Any] = {}
     slow = None
-    if not crowded and nature == "holds back" and stage.step != RELEASED:
+    if not crowded and quota is None and nature == "holds back" and stage.step != RELEASED:
         limit = _find_client_limit(stage.step, stretch, inside, stretch_evidence.components)
         calls = inside.filter(_does_work(stage.step))
         slow = (
@@ -221,7 +255,7 @@ def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
     bound = CLIENT_LIMIT if limit else SLOW_CALLS if slow else QUOTA if is_queue else BOTTLENECK
     kinds = {"holds back": bound, "delay": DELAY, "queue": QUEUE}
     kinds["stopped"] = QUOTA if is_queue else STOPPED
-    kind = NO_ROOM if crowded else kinds.get(nature, UNCLEAR)
+    kind = NO_ROOM if crowded else QUOTA if quota is not None else kinds.get(nature, UNCLEAR)
     rate, low, high = stretch.rate
     row: dict[str, Any] = {
         "step": stage.step,
@@ -241,8 +275,13 @@ def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
         "requests_high_per_s": None,
         "configured_per_s": None,
         "call_s": slow.call_s if slow else None,
-        "cause": slow.cause if slow else None,
+        "cause": room_limit.name if room_limit else quota or (slow.cause if slow else None),
+        "resource": room_limit.resource if room_limit else None,
     }
+    if room_limit is not None:
+        return row | {"sentence": _describe_room(stage, room_limit)}
+    if quota is not None:
+        return row | {"sentence": _describe_pod_quota(stage, quota)}
     if kind in _CAUSES:
         return row | {"sentence": _CAUSES[kind](stage)}
     slow_text = f"{slow.text}; {_WHO[stage.step]} waited for them." if slow else ""
@@ -353,16 +392,18 @@ def _describe_plateau(stage: _Stage) -> str:
     )
 
 
-def _describe_room(stage: _Stage) -> str:
-    if stage.full < FULL:
-        return (
-            f"{_describe_plateau(stage)}: pods waited for room: the scheduler found no node for "
-            f"{100 * stage.unfit:.0f} % of them; this says nothing about its speed."
-        )
-    taken, there = stage.where.median_gpus(stage.stretch.begin_s, stage.stretch.end_s)
+def _describe_room(stage: _Stage, limit: RoomLimit) -> str:
+    taken = f" ({limit.figures})" if limit.figures else ""
     return (
-        f"{_describe_plateau(stage)}: pods waited for room: {taken:,.6g} of {there:,.6g} GPUs were taken; "
+        f"{_describe_plateau(stage)}: pods waited for room, bound by {limit.name}{taken}; "
         "this says nothing about the scheduler's speed."
+    )
+
+
+def _describe_pod_quota(stage: _Stage, quota: str) -> str:
+    return (
+        f"{_describe_plateau(stage)}: {quota} refused the pods until others had ended; this says nothing about the "
+        "speed of controllers or scheduler."
     )
 
 
@@ -420,7 +461,6 @@ def _describe_burst(stage: _Stage) -> str:
 
 _CAUSES = {
     QUOTA: _describe_quota,
-    NO_ROOM: _describe_room,
     DELAY: _describe_delay,
     QUEUE: _describe_queue,
     STOPPED: _describe_stop,

@@ -15,6 +15,7 @@ _ENDED_WELL = ("complete", "completed", "succeeded")
 CLEANUP_S = 1.0
 _CAUSES = ("failed", "deleted", "evicted", "preempted")
 MAX_NAMED = 3
+_CLOSED = "cordoned, tainted, not ready or without their GPUs"
 # A list of all nodes arrives within so long; what changes later is a change.
 FIRST_LIST_S = 1.0
 
@@ -183,13 +184,14 @@ class NodeLosses:
         room = f"{least}" if least == greatest else f"{least} to {greatest}"
         remainder = f": there were {room} GPUs to place pods on" if self.gpus else ""
         lost = f"{len(self.names)} of {self.n_nodes} nodes took no pods {when}"
-        return f"{lost} (cordoned, tainted or not ready: {format_items(self.names, MAX_NAMED)}){remainder}"
+        return f"{lost} ({_CLOSED}: {format_items(self.names, MAX_NAMED)}){remainder}"
 
 
 def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -> NodeLosses | None:
-    """Find the nodes that accepted no pods for a part of a run; null if there are none, or no node was observed.
+    """Find the nodes that took no pods, or fewer, for a part of a run; null if there are none.
 
-    A node that appeared during the run and accepted pods from then on is not lost.
+    A node that offers fewer GPUs than at another time lost a part of itself. A node that appeared during the run and
+    offered all it has from then on is not lost.
 
     `nodes`: `name, gpus` of table NODES. `changes`: `at_s, name, ready, gpus` of table NODE_CHANGES.
     `end_s`: End of the run.
@@ -204,13 +206,16 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
     weights = dict(nodes.select("name", pl.col("gpus").cast(pl.Float64)).iter_rows())
     has_gpus = any(weights.values())
     node_changes = changes.filter(pl.col("name").is_in(list(weights))).sort("at_s")
-    lost: dict[str, tuple[float, float]] = {}  # since when, and for how long
+    lost: dict[str, tuple[float, float]] = {}  # since when, and for how long as a whole
     for (name,), node_rows in node_changes.group_by("name", maintain_order=True):
-        rows = node_rows.select("at_s", "ready").rows()
+        rows = [
+            (at_s, _lost_part(weights[str(name)], ready, gpus))
+            for at_s, ready, gpus in node_rows.select("at_s", "ready", "gpus").iter_rows()
+        ]
         spans = zip(rows, [*(at_s for at_s, _ in rows[1:]), max(end_s, rows[-1][0])], strict=True)
-        away = [(max(0.0, at_s), max(0.0, until_s)) for (at_s, ready), until_s in spans if not ready]
-        came_late = rows[0][0] > FIRST_LIST_S and rows[-1][1] and not any(begin > rows[0][0] for begin, _ in away)
-        total_s = sum(until_s - begin for begin, until_s in away)
+        away = [(max(0.0, at_s), max(0.0, until_s), part) for (at_s, part), until_s in spans if part > 0]
+        came_late = rows[0][0] > FIRST_LIST_S and not rows[-1][1] and not any(begin > rows[0][0] for begin, *_ in away)
+        total_s = sum((until_s - begin) * part for begin, until_s, part in away)
         if total_s > 0 and not came_late:
             lost[str(name)] = (away[0][0], total_s)
     if not lost:
@@ -228,6 +233,13 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
         else 0.0,
         _count_usable_gpus(node_changes, end_s) if has_gpus else None,
     )
+
+
+def _lost_part(gpus_at_most: float, ready: bool, gpus: int) -> float:
+    """Part of a node that takes no pods."""
+    if not ready:
+        return 1.0
+    return 1.0 - gpus / gpus_at_most if gpus_at_most else 0.0
 
 
 def _count_usable_gpus(changes: pl.DataFrame, end_s: float) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from workbench.scaletest.analysis.bottlenecks import (
     SLOW_CALLS,
     STOPPED,
 )
-from workbench.scaletest.analysis.gpu_saturation import find_gpu_ceiling
+from workbench.scaletest.analysis.room_limits import name_resource
 from workbench.scaletest.analysis.server_pressure import describe_throttling
 from workbench.scaletest.analysis.stage_waits import TOLD_FRACTION
 from workbench.scaletest.analysis.sustainable_rate import SustainableRate
@@ -38,11 +38,12 @@ _NEVER = {
 def build_headline(analysis: Analysis) -> str:
     """Two sentences: the rate with its bound, and the waiting with what qualifies it.
 
-    Where nothing passed a stage, or nothing more, that comes first and there is no rate. Nodes that took no pods stand
-    before all.
+    Where nothing passed a stage, or nothing more, that comes first and there is no rate. What others held, and nodes
+    that took no pods, stand before all.
     """
     silent = analysis.unfinished.filter(pl.col("silent"))["sentence"].to_list()
-    lost = f"{analysis.node_losses.sentence}. " if analysis.node_losses is not None else ""
+    first = [found.sentence for found in (analysis.others, analysis.node_losses) if found is not None]
+    lost = "".join(f"{sentence}. " for sentence in first)
     if silent:
         return f"{lost}No rate: {silent[0]}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
     return f"{lost}{_describe_rate(analysis)}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
@@ -50,13 +51,13 @@ def build_headline(analysis: Analysis) -> str:
 
 def _describe_rate(analysis: Analysis) -> str:
     rate, bound = analysis.sustainable, find_bound(analysis)
-    ceiling = find_gpu_ceiling(analysis.schedule, analysis.gpus)
-    offered = analysis.ramp["offered_per_s"].max()
-    if rate.words is None and bound == "its GPUs" and ceiling is not None and isinstance(offered, float):
-        allowed = f"{ceiling.gpus:,.6g} GPUs and {ceiling.gpu_s_per_pod:.3g} GPU-seconds per pod"
+    ceiling, offered = analysis.ceiling, analysis.ramp["offered_per_s"].max()
+    # Above what was offered, it limited nothing over the whole test.
+    if rate.words is None and ceiling is not None and isinstance(offered, float) and ceiling.pods_per_s < offered:
         return (
-            f"The GPUs allow {ceiling.pods_per_s:.3g} pods/s ({allowed}) of the {offered:.3g} offered; "
-            "the scheduler's own rate is not decided, because pods waited for room"
+            f"The {name_resource(ceiling.resource)} allow {ceiling.pods_per_s:.3g} pods/s of the {offered:.3g} offered "
+            f"({ceiling.text}){_describe_bound(rate, bound)}; the scheduler's own rate is not decided, because pods "
+            "waited for room"
         )
     throttled = describe_throttling(analysis.submissions)
     if rate.words is None and throttled and not analysis.limits["kind"].is_in(HELD_BACK).any():
@@ -77,10 +78,10 @@ def find_bound(analysis: Analysis) -> str | None:
     limits = analysis.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([RELEASED, MADE, SCHEDULED]))
     if not limits.height:
         return None
-    return _name_bound(analysis, limits.sort("rate_per_s").row(0, named=True))
+    return _name_bound(limits.sort("rate_per_s").row(0, named=True))
 
 
-def _name_bound(analysis: Analysis, row: dict[str, Any]) -> str:
+def _name_bound(row: dict[str, Any]) -> str:
     """Name the part that limits the run, with its rate; `row` is one of table LIMITS."""
     if row["kind"] == CLIENT_LIMIT:
         is_configured = row["configured_per_s"] is not None
@@ -90,9 +91,9 @@ def _name_bound(analysis: Analysis, row: dict[str, Any]) -> str:
         cause = f": {row['cause']}" if row["cause"] else ""
         return f"the API server, which took {format_seconds(row['call_s'])} for each {_CALLS[row['step']]}{cause}"
     if row["kind"] == QUOTA:
-        return f"the quota of its queue ({row['rate_per_s']:.3g} pods/s)"
+        return row["cause"] or f"the quota of its queue ({row['rate_per_s']:.3g} pods/s)"
     if row["kind"] == NO_ROOM:
-        return "its GPUs" if analysis.gpus.height else "the room on its nodes"
+        return str(row["cause"])
     return f"{_WHO[row['step']]} ({row['rate_per_s']:.3g} pods/s)"
 
 
@@ -130,6 +131,8 @@ def _describe_caveats(analysis: Analysis) -> str:
     for row in analysis.limits.filter(pl.col("kind") == STOPPED).iter_rows(named=True):
         if row["step"] not in analysis.unfinished["step"].to_list():
             caveats.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
+    if (sentence := analysis.describe_impossible()) is not None:
+        caveats.append(sentence)
     if analysis.disruptions is not None and (lost := analysis.disruptions.sentence) is not None:
         caveats.append(lost)
     if analysis.gangs.height:

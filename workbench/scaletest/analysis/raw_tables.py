@@ -18,6 +18,7 @@ from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import (
     BEATS,
     GAPS,
+    HOLDINGS,
     LOAD,
     NODE_CHANGES,
     NODES,
@@ -31,7 +32,7 @@ from workbench.scaletest.tables import (
 MAX_FILE_BYTES = 8 << 30
 _DTYPES = {int: pl.Int64, float: pl.Float64, str: pl.String, bool: pl.Boolean}
 # Fields that no table holds.
-_UNREAD = {"run", "resumed", "mode", "in_flight_most", "text", "spoils", "kind", "resource_version"}
+_UNREAD = {"resumed", "mode", "in_flight_most", "text", "spoils", "kind", "resource_version"}
 
 
 def write_raw_tables(folder: str | Path) -> None:
@@ -46,6 +47,7 @@ def write_raw_tables(folder: str | Path) -> None:
     TRANSITIONS.write(_build_transitions(observed, origin), tables)
     NODES.write(_build_nodes(observed), tables)
     NODE_CHANGES.write(_build_node_changes(observed, origin), tables)
+    HOLDINGS.write(_build_holdings(observed, origin), tables)
     health = _read_lines(place / run_records.HEALTH, run_records.HealthLine)
     GAPS.write(_build_gaps(health, origin), tables)
     BEATS.write(_build_beats(health, origin), tables)
@@ -197,8 +199,20 @@ def _build_node_changes(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
             "name",
             pl.col("ready").fill_null(value=False) & ~pl.col("cordoned").fill_null(value=False),
             pl.col("gpus").fill_null(0),
+            pl.col("offers").replace("", None),
         )
     )
+
+
+def _build_holdings(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """Build table HOLDINGS: what pods that are not of this run hold and wait for.
+
+    `observed`: Lines of the sampler's file of objects. `origin`: Start of the run in ns since 1970.
+    """
+    rows = observed.filter(pl.col("type") == "held")
+    at = _seconds_since("arrival_ns", origin).alias("at_s")
+    asks = pl.col("asks").fill_null("")
+    return HOLDINGS.check(rows.select(at, "uid", "namespace", "run", "state", "node", asks))
 
 
 def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from workbench.scaletest import tables
 from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, QUOTA, ServerEvidence, find_bottlenecks
 from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses, find_disruptions, find_node_losses
 from workbench.scaletest.analysis.gangs import build_gang_table
-from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline, find_gpu_ceiling, find_saturation
+from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
 from workbench.scaletest.analysis.headline import build_headline, describe_decisions
 from workbench.scaletest.analysis.queue_simulation import (
     QueueComparison,
@@ -26,6 +26,8 @@ from workbench.scaletest.analysis.queue_simulation import (
     measure_trace_fidelity,
     takes_pods_in_backoff,
 )
+from workbench.scaletest.analysis.room import Room, build_asks, build_room
+from workbench.scaletest.analysis.room_limits import ForeignRoom, RoomCeiling, find_ceiling, find_foreign_room
 from workbench.scaletest.analysis.server_pressure import (
     build_call_table,
     build_component_table,
@@ -44,6 +46,8 @@ from workbench.scaletest.analysis.throughput import (
     StagePassages,
     build_passages,
     build_throughput_table,
+    find_end,
+    select_own_transitions,
 )
 from workbench.scaletest.analysis.time_breakdown import (
     build_milestones,
@@ -76,6 +80,7 @@ from workbench.scaletest.tables import (
     PODS,
     QUANTILES,
     RAMP,
+    ROOM,
     SERVERS,
     SHARES,
     STARTUP,
@@ -101,6 +106,7 @@ RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = 
     (SERVERS, lambda analysis: analysis.servers),
     (STARTUP, lambda analysis: analysis.startup),
     (GPUS, lambda analysis: analysis.gpus),
+    (ROOM, lambda analysis: analysis.room.to_table()),
     (GANGS, lambda analysis: analysis.gangs),
     (VALIDITY, lambda analysis: analysis.validity),
 )
@@ -134,13 +140,59 @@ class Analysis:
 
     @cached_property
     def transitions(self) -> pl.DataFrame:
-        """Table TRANSITIONS."""
-        return self.read_raw_table(tables.TRANSITIONS)
+        """Table TRANSITIONS, of this run's objects and of nodes only."""
+        transitions = self.read_raw_table(tables.TRANSITIONS)
+        return transitions if self.imported else select_own_transitions(self.schedule, transitions)
 
     @cached_property
     def pods(self) -> pl.DataFrame:
         """Table PODS."""
         return build_pod_table(self.schedule, self.transitions)
+
+    @cached_property
+    def asking(self) -> pl.DataFrame:
+        """Table PODS with what each pod asks for, also where that was not recorded."""
+        return self.pods.with_columns(build_asks(self.schedule, self.pods))
+
+    @cached_property
+    def room(self) -> Room:
+        """The room on the nodes over time."""
+        nodes, changes, holdings = (
+            self.read_raw_table(table) for table in (tables.NODES, NODE_CHANGES, tables.HOLDINGS)
+        )
+        end_s = find_end(self.schedule, self.submissions, self.transitions)
+        return build_room(self.asking, nodes, changes, holdings, end_s)
+
+    @cached_property
+    def possible(self) -> pl.DataFrame:
+        """Table SCHEDULE without the workloads of which a pod can never fit on a node."""
+        indexes = self.asking.filter(pl.col("asks").is_in(list(self.room.impossible)))["index"]
+        return self.schedule.filter(~pl.col("index").is_in(indexes.implode()))
+
+    def describe_impossible(self) -> str | None:
+        """How many pods can never fit on a node, and why; null for none."""
+        asks = self.asking["asks"]
+        n_pods = int(asks.is_in(list(self.room.impossible)).sum())
+        if not n_pods:
+            return None
+        reason = next(iter(self.room.impossible.values()))
+        return f"{n_pods:,} of {len(asks):,} pods can never fit and are left out of the rate ({reason})"
+
+    @cached_property
+    def others(self) -> ForeignRoom | None:
+        """Room that the run's pods asked for and others held; null where it was next to nothing."""
+        last_s = float(self.schedule["due_s"].max() or 0.0)  # type: ignore[arg-type]
+        bound = set(self.limits["resource"].drop_nulls())
+        return find_foreign_room(self.room, self.read_raw_table(tables.HOLDINGS), self.pods, last_s, bound)
+
+    @cached_property
+    def ceiling(self) -> RoomCeiling | None:
+        """The rate that the resource allows that bound; null where no single one did."""
+        rows = self.limits.filter(pl.col("resource").is_not_null())
+        if not rows.height:
+            return None
+        row = rows.row(0, named=True)
+        return find_ceiling(self.room, self.possible, self.asking, row["resource"], row["begin_s"], row["end_s"])
 
     @property
     def imported(self) -> bool:
@@ -172,7 +224,8 @@ class Analysis:
     @cached_property
     def passages(self) -> StagePassages:
         """Times at which pods and workloads passed each stage."""
-        return build_passages(self.schedule, self.submissions, self.pods, self.transitions)
+        pods = self.pods.filter(pl.col("index").is_in(self.possible["index"].implode()))
+        return build_passages(self.possible, self.submissions, pods, self.transitions)
 
     @cached_property
     def flow(self) -> pl.DataFrame:
@@ -183,7 +236,7 @@ class Analysis:
     def ramp(self) -> pl.DataFrame:
         """Table RAMP."""
         in_turn = self.conditions.in_turn
-        return build_ramp_table(self.schedule, self.passages, self.steps, self.gpus, self.pods, in_turn=in_turn)
+        return build_ramp_table(self.possible, self.passages, self.steps, self.room, in_turn=in_turn)
 
     @cached_property
     def sustainable(self) -> SustainableRate:
@@ -204,18 +257,28 @@ class Analysis:
         return find_bottlenecks(
             self.passages,
             ServerEvidence(self.read_raw_table(tables.REQUESTS), self.pressure, self.conditions.components),
-            self.gpus,
+            self.room,
             self.pods,
+            refusals=self._list_pod_refusals(),
             gaps=self.read_raw_table(tables.GAPS),
             beats=self.read_raw_table(tables.BEATS),
             in_turn=self.conditions.in_turn,
         )
 
+    def _list_pod_refusals(self) -> pl.DataFrame:
+        """Pods that a controller was refused: `workload, reason`, one row per event about a job of this run."""
+        jobs = self.transitions.filter((pl.col("resource") != "event") & pl.col("workload").is_not_null())
+        owners = jobs.select(owner="uid", of_owner="workload").unique("owner")
+        told = self.transitions.filter(pl.col("transition") == "failed-create").drop("workload")
+        return told.join(owners, on="owner").select(workload="of_owner", reason="reason")
+
     @cached_property
     def gpus(self) -> pl.DataFrame:
         """Table GPUS."""
-        nodes, changes = self.read_raw_table(tables.NODES), self.read_raw_table(NODE_CHANGES)
-        return build_gpu_timeline(self.schedule, self.pods, nodes, self.passages.end_s, changes)
+        nodes, changes, holdings = (
+            self.read_raw_table(table) for table in (tables.NODES, NODE_CHANGES, tables.HOLDINGS)
+        )
+        return build_gpu_timeline(self.schedule, self.pods, nodes, self.passages.end_s, changes, holdings)
 
     @cached_property
     def node_losses(self) -> NodeLosses | None:
@@ -252,7 +315,7 @@ class Analysis:
         open_pods = self.pods.filter(pl.col("scheduled_s").is_null() & pl.col("ended_s").is_null())
         room = self.limits.filter((pl.col("step") == SCHEDULED) & (pl.col("kind") == NO_ROOM)).height > 0
         last_s = self.passages.end_s
-        full = find_saturation(self.gpus, self.pods).full_fraction(max(0.0, last_s - 2), last_s) > 0
+        full = self.room.full_fraction(max(0.0, last_s - 2), last_s) > 0
         unfit = float(open_pods["unschedulable"].mean() or 0.0) if open_pods.height else 0.0  # type: ignore[arg-type]
         gangs = self.schedule.filter(pl.col("gang") & (pl.col("pods") > 1))["index"]
         in_gangs = float(open_pods["index"].is_in(gangs.implode()).mean() or 0.0) if open_pods.height else 0.0  # type: ignore[arg-type]
@@ -335,12 +398,6 @@ class Analysis:
         """Table STARTUP."""
         return build_startup_table(self.pods)
 
-    @property
-    def gpu_ceiling_per_s(self) -> float | None:
-        """Rate that the GPUs themselves allow, in pods a second; null where nothing limits the rate in this way."""
-        ceiling = find_gpu_ceiling(self.schedule, self.gpus)
-        return None if ceiling is None else ceiling.pods_per_s
-
     @cached_property
     def gangs(self) -> pl.DataFrame:
         """Table GANGS."""
@@ -368,6 +425,8 @@ class Analysis:
                 replay=self.replay,
                 node_losses=self.node_losses,
                 disruptions=self.disruptions,
+                others=self.others,
+                beside_others=self.conditions.beside_others,
             )
         )
 

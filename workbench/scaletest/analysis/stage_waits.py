@@ -79,6 +79,7 @@ _PATTERNS = (
 )
 _CAUSES = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _PATTERNS)
 _SHORT = re.compile(r"Insufficient [\w./-]+|exceeded quota: [\w.-]+|admission webhook \"[^\"]{1,80}\"")
+_EXCEEDED, _LIMITED = re.compile(r"exceeded quota: ([\w.-]+)"), re.compile(r"limited: ([\w./=,-]+)")
 # Transitions that say why something did not happen: those of pods, of events, and of the audit log.
 _TELLING = ("unschedulable", "failed-scheduling", "failed-create", "blocked", "failed-start", "gated", "node-lost")
 
@@ -407,6 +408,19 @@ def classify_reason(text: str | None) -> str:
     ('admission denied', 'image pull back-off')
     """
     return next((name for name, pattern in _CAUSES if text and pattern.search(text)), REFUSED)
+
+
+def read_quota(texts: list[str]) -> str:
+    """Name the quota of the cluster's messages, with its limit.
+
+    >>> read_quota(['pods "a" is forbidden: exceeded quota: team, requested: pods=1, used: pods=4, limited: pods=4'])
+    'the quota team (pods=4)'
+    """
+    for text in texts:
+        if (match := _EXCEEDED.search(text)) is not None:
+            limited = _LIMITED.search(text)
+            return f"the quota {match.group(1)}" + (f" ({limited.group(1)})" if limited else "")
+    return "a quota of the namespace"
 
 
 def find_obstacles(transitions: pl.DataFrame, submissions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:

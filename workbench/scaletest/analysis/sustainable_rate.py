@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from workbench.scaletest.analysis.gpu_saturation import Saturation, find_saturation
+from workbench.scaletest.analysis.room import Room
 from workbench.scaletest.analysis.throughput import Floats, StagePassages, count_passages
 from workbench.scaletest.tables import RAMP
 
@@ -145,7 +145,7 @@ class Windows:
         return np.asarray(np.diff(count_before(times, self.edges_s)) / np.diff(self.edges_s))
 
 
-def cut_windows(step: ArrivalStep, end_s: float, where: Saturation) -> Windows:
+def cut_windows(step: ArrivalStep, end_s: float, where: Room) -> Windows:
     """Cut a step into windows, from its begin to `end_s`.
 
     The rate leaves out the first windows, until the quickest workload can have been scheduled; at least four stay, so
@@ -288,8 +288,7 @@ def build_ramp_table(
     schedule: pl.DataFrame,
     passages: StagePassages,
     steps: pl.DataFrame,
-    gpus: pl.DataFrame | None = None,
-    pods: pl.DataFrame | None = None,
+    room: Room | None = None,
     *,
     in_turn: bool = False,
 ) -> pl.DataFrame:
@@ -307,7 +306,7 @@ def build_ramp_table(
     The windows of a step are not independent: differences of a steady backlog are negatively correlated, which makes
     the interval too wide rather than too narrow. A decline that sets in later than the step lasts is not seen.
     """
-    where = find_saturation(gpus, pods)
+    where = room or Room(np.zeros(0))
     return RAMP.frame(
         [
             _build_ramp_row(step, passages, where, in_turn=in_turn)
@@ -316,7 +315,7 @@ def build_ramp_table(
     )
 
 
-def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Saturation, *, in_turn: bool) -> dict[str, Any]:
+def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Room, *, in_turn: bool) -> dict[str, Any]:
     """Row of table RAMP for one arrival step: rates in pods/s, the backlog in pods, and the verdict.
 
     `in_turn`: Some Jobs create pods only when others end, so that due times are unknown and the step is not judged.
@@ -343,7 +342,7 @@ def _build_open_row(reason: str) -> dict[str, Any]:
     return nothing | {"verdict": UNDECIDED, "reason": reason}
 
 
-def _judge_step(step: ArrivalStep, passages: StagePassages, where: Saturation) -> dict[str, Any]:
+def _judge_step(step: ArrivalStep, passages: StagePassages, where: Room) -> dict[str, Any]:
     """Compute rate, growth of the backlog, verdict and reason of a step."""
     windows = cut_windows(step, step.end_s, where)
     if not windows.enough:

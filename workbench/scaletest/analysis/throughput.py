@@ -20,6 +20,8 @@ MAX_POINTS = 800
 MADE, SCHEDULED, STARTED = "pods made", "pods scheduled", "pods started"
 # Suspended jobs, gated pods: what a queue such as Kueue's holds until there is quota.
 RELEASED = "workloads released"
+# Owners of owners, such as a PyTorchJob, its job and that one's pods.
+_MAX_OWNERS = 4
 # Objects of this kind are their own pods: nobody makes them but the client.
 _BARE = "Pod"
 HOLDING, RESERVED = ["suspended", "gated"], ["quotareserved", "quota-reserved"]
@@ -89,9 +91,6 @@ def build_passages(
     counted = accepted.join(schedule.select("index", "pods"), on="index")
     # A pod that replaces a lost one is made and bound once more, and nothing of the plan is nearer to its end by that.
     first = pods.filter(pl.col("attempt") == 1)
-    last = [
-        frame[name].max() for frame, name in ((transitions, "arrival_s"), (submissions, "acked_s"), (schedule, "due_s"))
-    ]
     return StagePassages(
         due=_sort_times(schedule["due_s"]),
         acked=_sort_times(accepted["at_s"]),
@@ -100,9 +99,40 @@ def build_passages(
         scheduled=_sort_times(first["scheduled_s"]),
         running=_sort_times(first["running_s"]),
         ended=_sort_times(first["ended_s"]),
-        end_s=max((float(time_s) for time_s in last if isinstance(time_s, int | float)), default=0.0),
+        end_s=find_end(schedule, submissions, transitions),
         waits=_build_stage_waits(counted, schedule, first, find_releases(schedule, transitions, pods)),
     )
+
+
+def select_own_transitions(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
+    """Leave out what belongs to other tests, to earlier runs and to strangers in the same namespaces.
+
+    A row stays if its object, or the one that it is about, belongs to a workload of the plan: by the workload's name or
+    by its owners. Rows of the audit log stay, and those about nodes.
+
+    `schedule`: `name`. `transitions`: Table TRANSITIONS.
+    """
+    objects = transitions.filter(~pl.col("resource").is_in(["event", "audit"]))
+    own = objects.filter(pl.col("workload").is_in(schedule["name"].implode()))
+    uids, names = own.select("uid").unique(), own.select(owner_name="name").unique()
+    for _ in range(_MAX_OWNERS):
+        owned = objects.join(uids.rename({"uid": "owner"}), on="owner", how="semi").select("uid")
+        more = pl.concat([uids, owned]).unique()
+        if more.height == uids.height:
+            break
+        uids = more
+    known = uids["uid"].implode()
+    binds_own = (pl.col("resource") == "bindrequest") & pl.col("owner_name").is_in(names["owner_name"].implode())
+    of_nodes = (pl.col("resource").is_in(["audit", "node"])) | (pl.col("transition") == "node-lost")
+    return transitions.filter(pl.col("uid").is_in(known) | pl.col("owner").is_in(known) | binds_own | of_nodes)
+
+
+def find_end(schedule: pl.DataFrame, submissions: pl.DataFrame, transitions: pl.DataFrame) -> float:
+    """The last time that the run's tables know, in seconds."""
+    last = [
+        frame[name].max() for frame, name in ((transitions, "arrival_s"), (submissions, "acked_s"), (schedule, "due_s"))
+    ]
+    return max((float(time_s) for time_s in last if isinstance(time_s, int | float)), default=0.0)
 
 
 def _build_stage_waits(

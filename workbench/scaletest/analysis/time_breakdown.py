@@ -24,6 +24,7 @@ TAIL_FRACTION = 0.05
 SHARE_LEVEL = 0.95
 BLOCKS = 20
 DRAWS = 1_000
+_GPU_AMOUNT = r"/gpu=([0-9.eE+-]+)"
 # Milestone that ends it -> name of the segment.
 SEGMENTS = {
     "sent": "waiting to be sent",
@@ -410,6 +411,9 @@ def build_pod_table(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
         ended.alias("ended_s"),
         pl.when(~succeeded).then(ended).alias("lost_s"),
         (pl.col("transition") == "unschedulable").any().alias("unschedulable"),
+        _first_value("unschedulable", "arrival_s").alias("unschedulable_s"),
+        _first_value("unschedulable", "reason").alias("unschedulable_reason"),
+        pl.col("asks").drop_nulls().first(),
         (pl.col("transition") == "evicted").any().alias("evicted"),
     )
     placed = _refine_binding_times(wide, transitions)
@@ -418,6 +422,12 @@ def build_pod_table(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
     )
     plan = schedule.select("index", pl.col("name").alias("workload"), "pods", pl.col("gpus_per_pod").alias("gpus"))
     pods = named.join(plan, on="workload", how="inner").sort("index", "created_s", "name")
+    # A part of a GPU is no request: it stands in the plan alone.
+    asked = (
+        pl.col("asks").str.extract_all(_GPU_AMOUNT).list.eval(pl.element().str.extract(_GPU_AMOUNT).cast(pl.Float64))
+    )
+    is_part = pl.col("gpus").is_between(0, 1, closed="none")
+    pods = pods.with_columns(gpus=pl.when(pl.col("asks").is_null() | is_part).then("gpus").otherwise(asked.list.sum()))
     rank = pl.col("uid").cum_count().over("index") - 1
     return PODS.check(pods.with_columns((rank // pl.col("pods") + 1).cast(pl.Int64).alias("attempt")))
 

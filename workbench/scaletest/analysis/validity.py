@@ -7,8 +7,10 @@ from typing import Any
 
 import polars as pl
 
+from workbench.core.formats import format_items
 from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses
 from workbench.scaletest.analysis.queue_simulation import MAX_EXCESS_FRACTION, TraceFidelity
+from workbench.scaletest.analysis.room_limits import ForeignRoom
 from workbench.scaletest.analysis.server_pressure import count_throttled, describe_throttling
 from workbench.scaletest.tables import VALIDITY
 
@@ -28,6 +30,7 @@ MAX_BUSY_FRACTION = 0.05
 MAX_CLIENT_FRACTION, MAX_OTHERS_FRACTION = 0.5, 0.2
 MAX_THROTTLED_FRACTION = 0.01
 MAX_LOST_FRACTION = 0.05
+MAX_FOREIGN_FRACTION = 0.05
 MAX_LOST_PODS_FRACTION = 0.05
 
 
@@ -53,6 +56,8 @@ class RunTables:
     replay: TraceFidelity | None = None
     node_losses: NodeLosses | None = None
     disruptions: Disruptions | None = None
+    others: ForeignRoom | None = None
+    beside_others: bool = False
 
 
 def build_validity_table(run: RunTables) -> pl.DataFrame:
@@ -60,14 +65,15 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
 
     Returns: Table VALIDITY. Grave, so that the run is invalid: accepted workloads that were never seen, workloads
     that were never sent or failed, an aborted run, servers that disagree about the time, a stage that passed nothing
-    while work waited, nodes that took no pods for a part of the run, more than a few pods that were lost, a saturated
-    machine whose time client and sampler, or strangers, had beyond their allowance. Warnings: the submitter or the
-    sampler was slow, the server throttled, a watch was away (arrivals are upper bounds then), the clock offset is
-    large or not well known, the submission was interrupted, this machine was saturated by the measured components
-    themselves.
+    while work waited, nodes that took no pods for a part of the run, more than a few pods that were lost, room that
+    others held (unless the run was to be beside them), a saturated machine whose time client and sampler, or
+    strangers, had beyond their allowance. Warnings: the submitter or the sampler was slow, the server throttled, a
+    watch was away (arrivals are upper bounds then), the clock offset is large or not well known, the submission was
+    interrupted, this machine was saturated by the measured components themselves.
     """
     rows = [
         *_check_silence(run),
+        *_check_others(run),
         *_check_nodes(run),
         *_check_losses(run.disruptions),
         *_check_order(run),
@@ -87,7 +93,7 @@ def list_reasons(table: pl.DataFrame) -> tuple[str, ...]:
     >>> list_reasons(pl.DataFrame({"holds": [True, False], "grave": [True, True], "reason": [None, "pods were lost"]}))
     ('pods were lost',)
     """
-    return tuple(table.filter(~pl.col("holds") & pl.col("grave"))["reason"])
+    return tuple(table.filter(~pl.col("holds") & pl.col("grave"))["reason"].drop_nulls())
 
 
 def list_warnings(table: pl.DataFrame) -> tuple[str, ...]:
@@ -96,7 +102,7 @@ def list_warnings(table: pl.DataFrame) -> tuple[str, ...]:
     >>> list_warnings(pl.DataFrame({"holds": [True, False], "grave": [True, False], "reason": [None, "sent late"]}))
     ('sent late',)
     """
-    return tuple(table.filter(~pl.col("holds") & ~pl.col("grave"))["reason"])
+    return tuple(table.filter(~pl.col("holds") & ~pl.col("grave"))["reason"].drop_nulls())
 
 
 def _build_condition(
@@ -104,12 +110,15 @@ def _build_condition(
     figure: float | None,
     allowed: float | None,
     unit: str,
-    reason: str,
+    reason: str | None,
     *,
     holds: bool,
     grave: bool = False,
 ) -> dict[str, Any]:
-    """Row of table VALIDITY: the value found, the value allowed, and the reason if the condition does not hold."""
+    """Row of table VALIDITY: the value found, the value allowed, and the reason if the condition does not hold.
+
+    `reason`: Null where another row's says it.
+    """
     row = {"condition": condition, "found": figure, "allowed": allowed, "unit": unit, "holds": holds, "grave": grave}
     return row | {"reason": None if holds else reason}
 
@@ -122,6 +131,17 @@ def _check_silence(run: RunTables) -> list[dict[str, Any]]:
     reason = "; ".join(silent["sentence"].to_list())
     named = "stages that passed nothing while work waited"
     return [_build_condition(named, silent.height, 0, "stages", reason, holds=not silent.height, grave=True)]
+
+
+def _check_others(run: RunTables) -> list[dict[str, Any]]:
+    """Check that others held next to none of what the run's pods ask for, unless the run was to be beside them."""
+    if run.imported:
+        return []
+    share = 0.0 if run.others is None else run.others.fraction
+    reason = "" if run.others is None else f"{run.others.sentence}: repeat it alone, or accept that by --beside-others"
+    named = "room that others held (share)"
+    holds = share <= MAX_FOREIGN_FRACTION or run.beside_others
+    return [_build_condition(named, share, MAX_FOREIGN_FRACTION, "share", reason, holds=holds, grave=True)]
 
 
 def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
@@ -329,17 +349,24 @@ def _explain_watch_lag(worst: float | None, unseen: int, beats: int) -> str:
 def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
     """Check the times without a watch; one that was reopened immediately and missed nothing does not count.
 
-    `gaps`: `from_s, to_s, relisted`.
+    A server that was away takes all watches with it: times that overlap are one.
+
+    `gaps`: `resource, from_s, to_s, relisted`.
     """
     lasted = pl.col("to_s") - pl.col("from_s")
-    counted = gaps.filter((lasted > SHORT_GAP_S) | pl.col("relisted"))
-    total_s = float(counted.select(lasted.sum()).item())
-    reason = (
-        f"a watch was away {counted.height} time(s), {total_s:.1f} s in all: times found afterwards are upper bounds"
-    )
+    counted = gaps.filter((lasted > SHORT_GAP_S) | pl.col("relisted")).sort("from_s")
+    spans: list[list[float]] = []
+    for from_s, to_s in counted.select("from_s", "to_s").iter_rows():
+        if spans and from_s <= spans[-1][1]:
+            spans[-1][1] = max(spans[-1][1], to_s)
+        else:
+            spans.append([from_s, to_s])
+    times = format_items([f"{from_s:.1f} to {to_s:.1f} s" for from_s, to_s in spans], 3)
+    watches = format_items(sorted(counted["resource"].unique()), 4)
+    reason = f"no watch of {watches} from {times}: times found afterwards are upper bounds"
     if counted["relisted"].any():
         reason += "; objects that came and went meanwhile are unknown"
-    return _build_condition("times that a watch was away", counted.height, 0, "gaps", reason, holds=not counted.height)
+    return _build_condition("times that a watch was away", len(spans), 0, "gaps", reason, holds=not spans)
 
 
 def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
@@ -470,28 +497,31 @@ def describe_saturation(load: pl.DataFrame) -> str | None:
 
 
 def _check_host(run: RunTables) -> list[dict[str, Any]]:
-    """Check whether this machine was saturated, and by which processes."""
+    """Check whether this machine was saturated, and by which processes; one sentence says it, whatever it spoils."""
     use = measure_machine_use(run.load)
     if use is None:
         return []
     saturated = use.saturated > MAX_BUSY_FRACTION
-    text = f"{use.text}; times include that delay"
+    limits = (
+        (use.client, MAX_CLIENT_FRACTION, "client and sampler"),
+        (use.others, MAX_OTHERS_FRACTION, "strangers"),
+    )
+    over = [(whose, allowed) for share, allowed, whose in limits if share is not None and share > allowed]
+    beyond = [f"{whose} had more than {100 * allowed:.0f} %" for whose, allowed in over]
+    sentence = f"{use.text}: {' and '.join(beyond)} of this machine while it was saturated"
     rows = [
         _build_condition(
             "seconds in which this machine was saturated (share)",
             use.saturated,
             MAX_BUSY_FRACTION,
             "share",
-            text,
+            None if beyond else f"{use.text}; times include that delay",
             holds=not saturated,
         )
     ]
-    for share, allowed, whose in (
-        (use.client, MAX_CLIENT_FRACTION, "client and sampler"),
-        (use.others, MAX_OTHERS_FRACTION, "strangers"),
-    ):
+    for share, allowed, whose in limits:
         if share is not None:
-            reason = f"{whose} took {100 * share:.0f} % of this machine while it was saturated: {use.text}"
+            reason = sentence if over and whose == over[0][0] else None
             named = f"this machine's time that {whose} took while it was saturated (share)"
             holds = not saturated or share <= allowed
             rows.append(_build_condition(named, share, allowed, "share", reason, holds=holds, grave=True))

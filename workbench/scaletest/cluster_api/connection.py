@@ -38,6 +38,8 @@ _MAX_WHOLE_BYTES = 1 << 20
 # A server that is too busy answers 429 before it does anything, so the same request may be sent again; as often as
 # client-go does.
 THROTTLED, MAX_TRIES, MAX_PAUSE_S = 429, 10, 5.0
+FORBIDDEN = 403
+GRANT_HINT = "an administrator grants what `workbench scaletest plan SCENARIO --rbac` prints"
 
 
 def now_ns() -> int:
@@ -226,7 +228,9 @@ class ApiError(RunFailedError):
     """The server refused. `status` is the HTTP status, `reason` the one of Kubernetes."""
 
     def __init__(self, what: str, *, status: int, reason: str = "", where: object = None, found: object = None) -> None:
-        super().__init__(what, where=where, found=found)
+        # Quotas and admission answer with 403, too; this is how the authorizer says it.
+        lacks_right = status == FORBIDDEN and " cannot " in str(found)
+        super().__init__(what, where=where, found=found, do=GRANT_HINT if lacks_right else None)
         self.status, self.reason = status, reason
 
 
@@ -348,6 +352,15 @@ class Connection:
                 "no answer from the cluster", where=f"{method} {path}", found=format_error(error)
             ) from None
 
+    async def request_with_retry(self, method: str, path: str, **options: Any) -> Answer:
+        """A request that is sent again while the server throttles, up to ten times, after its Retry-After."""
+        for number in range(MAX_TRIES):
+            answer = await self.request(method, path, **options)
+            if answer.status != THROTTLED or number == MAX_TRIES - 1:
+                break
+            await asyncio.sleep(min(1.0 if answer.retry_after_s is None else answer.retry_after_s, MAX_PAUSE_S))
+        return answer
+
     async def json(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """A request with JSON body and answer; any status but 2xx is an error, 429 only after ten tries.
 
@@ -361,11 +374,7 @@ class Connection:
         import orjson
 
         encoded = None if body is None else orjson.dumps(body)
-        for number in range(MAX_TRIES):
-            answer = await self.request(method, path, body=encoded, **options)
-            if answer.status != THROTTLED or number == MAX_TRIES - 1:
-                break
-            await asyncio.sleep(min(answer.retry_after_s or 1.0, MAX_PAUSE_S))
+        answer = await self.request_with_retry(method, path, body=encoded, **options)
         document = answer.json()
         if answer.status >= 300:
             details = document if isinstance(document, dict) else {}

@@ -193,7 +193,8 @@ def setup(
 ) -> None:
     """Create what a scenario's test needs: namespaces with limits, a PriorityClass, and the measuring identity.
 
-    An administrator runs it once per cluster; running it again changes nothing. `workbench scaletest plan SCENARIO
+    An administrator runs it once per scenario; running it again changes nothing, and what other scenarios in the same
+    namespaces need is kept: the larger quotas, all rights. `workbench scaletest plan SCENARIO
     --rbac` prints the same objects as YAML.
 
     Example: workbench scaletest setup scenario.yaml --context admin@lab
@@ -212,7 +213,7 @@ def setup(
     access = find_cluster_access(cluster, kubeconfig, context)
     target = access.admin or access.target
 
-    async def set_up() -> list[str]:
+    async def set_up() -> cluster_setup.AppliedSetup:
         async with Connection(target, max_connections=4) as api:
             await confirmation.confirm_interactively(api, None, confirm)
             return await cluster_setup.set_up_cluster(api, plan, quota=quota)
@@ -220,8 +221,14 @@ def setup(
     applied = asyncio.run(set_up())
 
     def print_applied() -> None:
-        print_text("\n".join(f"applied  {name}" for name in applied))
+        print_text("\n".join(f"applied  {name}" for name in applied.names))
+        for note in applied.notes:
+            print_text(f"note: {note}")
         if cluster is None:
             print_text("\n" + cluster_setup.format_next_steps(target.context), err=True)
 
-    finish_command(print_applied, {"applied": applied, "namespaces": plan.namespaces}, as_json=as_json)
+    finish_command(
+        print_applied,
+        {"applied": applied.names, "notes": applied.notes, "namespaces": plan.namespaces},
+        as_json=as_json,
+    )

@@ -46,6 +46,9 @@ WORKLOAD_LABELS = (
     "training.kubeflow.org/job-name",
 )
 MAX_TRANSITIONS = 256
+MAX_QUANTITY = 1e18
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kKMGTPE]i?)?")
+_POWERS = {letter: power for power, letter in enumerate("kMGTPE", 1)}
 MAX_BITS_EACH = 32
 DELETED = "deleted"
 
@@ -118,10 +121,26 @@ class PodStatus(msgspec.Struct):
     containerStatuses: list[Container] | None = None  # noqa: N815
 
 
+class _Resources(msgspec.Struct):
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class _Asking(msgspec.Struct):
+    """A container, as far as it asks a node for something."""
+
+    resources: _Resources | None = None
+    restartPolicy: str | None = None  # noqa: N815 -- "Always": it runs beside the others
+
+
 class PodSpec(msgspec.Struct):
-    """spec of a pod"""
+    """spec of a pod; what it asks for is read once, by `read_asks`."""
 
     nodeName: str | None = None  # noqa: N815
+    containers: msgspec.Raw = msgspec.Raw()
+    initContainers: msgspec.Raw = msgspec.Raw()  # noqa: N815
+    overhead: msgspec.Raw = msgspec.Raw()
+    resources: msgspec.Raw = msgspec.Raw()  # of the pod as a whole
 
 
 class Pod(msgspec.Struct):
@@ -254,6 +273,9 @@ class Envelope(msgspec.Struct):
     object: msgspec.Raw
 
 
+_ASKING = msgspec.json.Decoder(list[_Asking] | None)
+_RESOURCES = msgspec.json.Decoder(_Resources | None)
+_AMOUNTS = msgspec.json.Decoder(dict[str, str | int | float] | None)
 _STATUS = msgspec.json.Decoder(Status)
 _BIND = msgspec.json.Decoder(BindSpec)
 
@@ -331,6 +353,72 @@ def _decode_leniently(decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw) -> A
         except msgspec.ValidationError:
             continue
     return decoder.type(**fields)
+
+
+def parse_quantity(text: str | None) -> float:
+    """Parse a Kubernetes quantity into its base unit; 0 if there is none.
+
+    >>> parse_quantity("8"), parse_quantity("250m"), parse_quantity("2Ki"), parse_quantity("1k"), parse_quantity("1e3")
+    (8.0, 0.25, 2048.0, 1000.0, 1000.0)
+    """
+    match = _QUANTITY.fullmatch(text or "")
+    if match is None:
+        try:
+            value = float(text or 0)
+        except ValueError:
+            return 0.0
+        return value if 0 < value < MAX_QUANTITY else 0.0
+    value, unit = float(match.group(1)), match.group(2) or ""
+    if unit == "m":
+        return value / 1000
+    if not unit:
+        return min(value, MAX_QUANTITY)
+    base = 1024 if unit.endswith("i") else 1000
+    return min(float(value * base ** _POWERS[unit[0] if unit[0] != "K" else "k"]), MAX_QUANTITY)
+
+
+def read_asks(pod: Pod) -> dict[str, float]:
+    """Amounts that a pod asks a node for, as the scheduler counts them; empty if they cannot be read.
+
+    Each container's requests, or its limits where it has no request, and the pod's overhead; a container that runs
+    before the others counts where it asks for more than they do together. What the pod asks for as a whole replaces
+    the sum.
+    """
+    spec = pod.spec
+    if spec is None:
+        return {}
+    try:
+        containers = [*_decode_list(spec.containers), *_decode_list(spec.initContainers)]
+        n_before = len(_decode_list(spec.initContainers))
+        whole = _RESOURCES.decode(spec.resources) if bytes(spec.resources) else None
+        overhead = _AMOUNTS.decode(spec.overhead) if bytes(spec.overhead) else None
+    except msgspec.MsgspecError:
+        return {}
+    asks: dict[str, float] = {}
+    early: list[dict[str, float]] = []
+    for place, container in enumerate(containers):
+        requests = _read_requests(container.resources)
+        if place >= len(containers) - n_before and container.restartPolicy != "Always":
+            early.append(requests)
+        else:
+            asks |= {name: asks.get(name, 0.0) + amount for name, amount in requests.items()}
+    for requests in early:
+        asks |= {name: amount for name, amount in requests.items() if amount > asks.get(name, 0.0)}
+    asks |= _read_requests(whole)
+    more = {name: parse_quantity(str(quantity)) for name, quantity in (overhead or {}).items()}
+    return asks | {name: asks.get(name, 0.0) + amount for name, amount in more.items()}
+
+
+def _decode_list(raw: msgspec.Raw) -> list[_Asking]:
+    return (_ASKING.decode(raw) or []) if bytes(raw) else []
+
+
+def _read_requests(resources: _Resources | None) -> dict[str, float]:
+    """Amounts of one container's requests, or of its limits where it has none."""
+    if resources is None:
+        return {}
+    named = {**(resources.limits or {}), **(resources.requests or {})}
+    return {name[:MAX_REASON_CHARS]: parse_quantity(str(quantity)) for name, quantity in named.items()}
 
 
 class Transition(NamedTuple):
@@ -537,7 +625,10 @@ class ObjectLedger:
         new = 0
         for step in steps:
             if self._note_first(history, step.transition):
-                self._write(_build_seen_line(history, meta, step, sight))
+                line = _build_seen_line(history, meta, step, sight)
+                if step.transition == "created" and isinstance(thing, Pod):
+                    line.asks = run_records.format_amounts(read_asks(thing)) or None
+                self._write(line)
                 new += 1
         return new
 

@@ -98,6 +98,8 @@ class Seen(msgspec.Struct, tag_field="type", tag="seen", omit_defaults=True):
         uid of its controller; of an event or a BindRequest the uid (or, with `owner_name`, the name) of its subject.
     gap
         The watch was disconnected: the transition happened between the last event before and `arrival_ns`.
+    asks
+        Of a pod's creation: what it asks a node for, as `format_amounts` writes it.
     """
 
     resource: str
@@ -116,6 +118,23 @@ class Seen(msgspec.Struct, tag_field="type", tag="seen", omit_defaults=True):
     gap: bool = False
     node: str | None = None
     reason: str | None = None
+    asks: str | None = None
+
+
+class Held(msgspec.Struct, tag_field="type", tag="held", omit_defaults=True):
+    """What a pod that is not of this run asks for, when it changes: waiting, bound or gone.
+
+    run
+        Run id, where it is of another test; null for all others.
+    """
+
+    uid: str
+    namespace: str
+    arrival_ns: int
+    state: str
+    asks: str = ""
+    node: str | None = None
+    run: str | None = None
 
 
 class Gap(msgspec.Struct, tag_field="type", tag="gap", omit_defaults=True):
@@ -192,6 +211,7 @@ class NodeSeen(msgspec.Struct, tag_field="type", tag="node", omit_defaults=True)
     simulated: bool = False
     cordoned: bool = False
     labels: dict[str, str] = {}
+    offers: str = ""  # all allocatable resources, as `format_amounts` writes them
 
 
 class Note(msgspec.Struct, tag_field="type", tag="note", omit_defaults=True):
@@ -203,8 +223,26 @@ class Note(msgspec.Struct, tag_field="type", tag="note", omit_defaults=True):
 
 
 JournalLine = Begun | Intent | Acked | Failed | Stopped | Note
-ObservedLine = Seen | NodeSeen
+ObservedLine = Seen | NodeSeen | Held
 HealthLine = Gap | Beat | Skew | Load | Pressure | Note
+
+
+def format_amounts(amounts: dict[str, float]) -> str:
+    """Write amounts of resources as one text, so that equal ones are equal.
+
+    >>> format_amounts({"nvidia.com/gpu": 1.0, "cpu": 0.5})
+    'cpu=0.5,nvidia.com/gpu=1'
+    """
+    return ",".join(f"{name}={amount:.12g}" for name, amount in sorted(amounts.items()) if amount)
+
+
+def parse_amounts(text: str) -> dict[str, float]:
+    """Read what `format_amounts` wrote.
+
+    >>> parse_amounts("cpu=0.5,nvidia.com/gpu=1")
+    {'cpu': 0.5, 'nvidia.com/gpu': 1.0}
+    """
+    return {name: float(amount) for name, amount in (part.rsplit("=", 1) for part in text.split(",") if part)}
 
 
 def encode_line(record: msgspec.Struct) -> bytes:
@@ -388,6 +426,7 @@ class RunConditions(_Strict):
     `in_turn`: Some pods are created only when others of their workload end (Jobs with completions above parallelism).
     `node_changes`: Nodes that were to fail, to be drained and to come back, each in words.
     `replay_speed`: Seconds of a trace in a second of the test, where jobs of a trace are replayed.
+    `beside_others`: Room that others hold is accepted: it is told, and does not make the run invalid.
     """
 
     run: str
@@ -414,6 +453,7 @@ class RunConditions(_Strict):
     replay_speed: float | None = Field(default=None, gt=0)
     queue_quotas: dict[str, int] = Field(default={})
     node_changes: tuple[str, ...] = ()
+    beside_others: bool = False
     notes: tuple[str, ...] = ()
 
 

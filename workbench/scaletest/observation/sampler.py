@@ -63,13 +63,19 @@ class RunSampler:
         self._not_ready_at_start = 0
         self._heart = Heartbeat(api, options.run, options.namespaces[0], files.health.put)
         self._prober = clock_skew.build_prober(api, files.health.put)
-        self._foreign = ForeignPods(options.run, options.namespaces, files.note) if options.foreign_pods else None
+        self._foreign = self._watch_foreign_pods() if options.foreign_pods else None
         self._audit = self._open_audit_log()
         check_sources(options.metrics)
         self._metrics = MetricsFollower(api, options.metrics, files.health.put, files.note)
         self._watches: list[ResourceWatch] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _watch_foreign_pods(self) -> ForeignPods:
+        options, files = self._options, self._files
+        foreign = ForeignPods(options.run, options.namespaces, files.observed.put, files.note)
+        foreign.restore(options.folder / run_records.OBSERVED)
+        return foreign
 
     def _open_audit_log(self) -> observation_audit_log.AuditFollower | None:
         path, files = self._options.audit_log, self._files
@@ -92,7 +98,7 @@ class RunSampler:
                 sink = watch_targets.build_sink(self._ledger, target.scope, since_ns)
                 self._add_watch(target, sink, optional=choice.resource in watch_targets.OPTIONAL)
         nodes = WatchTarget(NODE_SCOPE, api_discovery.NODES.path(""), ObjectDecoder(Node))
-        self._add_watch(nodes, WatchSink(self._nodes.put, self._nodes.remove), optional=True, poll_s=NODES_POLL_S)
+        self._add_watch(nodes, self._nodes.build_sink(), optional=True, poll_s=NODES_POLL_S)
         if self._foreign is not None:
             self._add_watch(self._foreign.build_target(), self._foreign.build_sink(), optional=True)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import ConfigError
@@ -22,6 +23,7 @@ from workbench.scaletest.observation.object_ledger import (
     Sight,
     Thing,
     Transition,
+    parse_quantity,
     pod_transitions,
 )
 from workbench.scaletest.observation.resource_watch import WatchSink, WatchTarget
@@ -35,9 +37,7 @@ KEPT_LABELS = re.compile(
     r"|nvidia\.com/gpu\.(product|count|memory)|node\.kubernetes\.io/instance-type|run\.ai/.*node-?pool.*"
 )
 MAX_LABELS = 16
-MAX_QUANTITY = 1e18
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kKMGTPE]i?)?")
-_POWERS = {letter: power for power, letter in enumerate("kMGTPE", 1)}
+WAITING, BOUND, GONE = "waiting", "bound", "gone"
 MAX_NAMES = 20
 MIN_GROWTH = 5  # additional pending pods before the first note
 TRANSITIONS_BY_RESOURCE: dict[str, Callable[[Any], Iterator[Transition]]] = {
@@ -54,61 +54,55 @@ MARGIN_NS = 10 * NS_PER_S  # tolerated clock offset
 _OWN_DECODERS: dict[str, type[Any]] = {"pod": Pod, "event": Event}
 
 
-def parse_quantity(text: str | None) -> float:
-    """Parse a Kubernetes quantity into its base unit; 0 if there is none.
-
-    >>> parse_quantity("8"), parse_quantity("250m"), parse_quantity("2Ki"), parse_quantity("1k"), parse_quantity("1e3")
-    (8.0, 0.25, 2048.0, 1000.0, 1000.0)
-    """
-    match = _QUANTITY.fullmatch(text or "")
-    if match is None:
-        try:
-            value = float(text or 0)
-        except ValueError:
-            return 0.0
-        return value if 0 < value < MAX_QUANTITY else 0.0
-    value, unit = float(match.group(1)), match.group(2) or ""
-    if unit == "m":
-        return value / 1000
-    if not unit:
-        return min(value, MAX_QUANTITY)
-    base = 1024 if unit.endswith("i") else 1000
-    return min(float(value * base ** _POWERS[unit[0] if unit[0] != "K" else "k"]), MAX_QUANTITY)
-
-
 class NodeObserver:
-    """Sink that writes a node when it is first seen, and when its readiness, cordon or allocatable resources change."""
+    """Writes a node when it is first seen, and when its readiness, cordon or allocatable resources change."""
 
     def __init__(self, write: Callable[[run_records.NodeSeen], None]) -> None:
         self._write = write
         self._last: dict[str, run_records.NodeSeen] = {}
+        self._names: dict[str, str] = {}  # by uid
+        self._were_ready: set[str] = set()
 
     @property
     def not_ready(self) -> int:
-        """Number of nodes that are not ready."""
-        return sum(not node.ready for node in self._last.values())
+        """Number of nodes that were ready and are not; a new one that is not ready yet is none of them."""
+        return sum(not node.ready and name in self._were_ready for name, node in self._last.items())
 
-    def put(self, thing: Any, sight: Sight) -> int:
-        """Handle a listed, added or modified node."""
+    def build_sink(self) -> WatchSink:
+        """Build the sink of the watch."""
+        return WatchSink(self._update_node, self._remove_node, self._drop_missing)
+
+    def _update_node(self, thing: Any, sight: Sight) -> int:
         node_line = build_node_line(thing, sight.arrival_ns)
         before = self._last.get(node_line.name)
+        self._names[thing.metadata.uid] = node_line.name
         # GPUs may appear after the node is ready, when its device plugin registers.
         if before is not None and _node_state(before) == _node_state(node_line):
             return 0
+        if node_line.ready:
+            self._were_ready.add(node_line.name)
         self._last[node_line.name] = node_line
         self._write(node_line)
         return 1
 
-    def remove(self, thing: Any, sight: Sight) -> int:
-        """Handle a deleted node: it is written as not ready and no longer counted."""
-        before = self._last.pop(thing.metadata.name, None)
+    def _remove_node(self, thing: Any, sight: Sight) -> int:
+        """A deleted node is written as not ready, and no longer counted."""
+        return self._write_absence(thing.metadata.name, sight)
+
+    def _drop_missing(self, present: set[str], sight: Sight) -> int:
+        gone = [uid for uid in self._names if uid not in present]
+        return sum(self._write_absence(self._names.pop(uid), sight) for uid in gone)
+
+    def _write_absence(self, name: str, sight: Sight) -> int:
+        before = self._last.pop(name, None)
+        self._were_ready.discard(name)
         if before is not None and before.ready:
-            self._write(run_records.NodeSeen(thing.metadata.name, sight.arrival_ns, ready=False))
+            self._write(run_records.NodeSeen(name, sight.arrival_ns, ready=False))
         return 1
 
 
-def _node_state(node: run_records.NodeSeen) -> tuple[bool, bool, int, float, int, int]:
-    return node.ready, node.cordoned, node.gpus, node.cpus, node.memory_bytes, node.pods
+def _node_state(node: run_records.NodeSeen) -> tuple[bool, bool, str]:
+    return node.ready, node.cordoned, node.offers
 
 
 def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
@@ -132,14 +126,26 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
         or any(api_discovery.keeps_pods_off(taint.key, taint.effect) for taint in taints),
         simulated=labels.get(api_discovery.SIMULATED) == "true" or any(taint.key == KWOK for taint in taints),
         labels=dict(list(short_labels.items())[:MAX_LABELS]),
+        offers=run_records.format_amounts({name: parse_quantity(value) for name, value in offers.items()}),
     )
 
 
 class ForeignPods:
-    """Evictions and pending pods of other users, in all namespaces but the run's."""
+    """Pods that are not of this run, in all namespaces: what they hold and wait for, and which were evicted.
 
-    def __init__(self, run: str, namespaces: tuple[str, ...], note: Callable[[str], None]) -> None:
-        self._run, self._own, self._note = run, frozenset(namespaces), note
+    In the run's own namespaces these are pods of other tests, of an earlier run, and those that an operator made
+    without the run's label: the analysis tells the last ones from the others.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        namespaces: tuple[str, ...],
+        write: Callable[[run_records.Held], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._run, self._own, self._write, self._note = run, frozenset(namespaces), write, note
+        self._held: dict[str, run_records.Held] = {}
         self._pending: set[str] = set()
         self._hit: set[str] = set()
         self._told = MIN_GROWTH
@@ -151,6 +157,13 @@ class ForeignPods:
     def pending(self) -> int:
         """Number of pending pods."""
         return len(self._pending)
+
+    def restore(self, path: Path) -> None:
+        """Restore what was held from the file of an earlier process."""
+        for line in run_records.read_lines(path, run_records.ObservedLine):
+            if isinstance(line, run_records.Held):
+                self._held[line.uid] = line
+        self._held = {uid: line for uid, line in self._held.items() if line.state != GONE}
 
     def build_target(self) -> WatchTarget:
         """Build the watch of these pods."""
@@ -167,12 +180,15 @@ class ForeignPods:
         """Take the current state as the state before the run."""
         self._begun, self.pending_at_start = True, len(self._pending)
 
-    def _update_pod(self, pod: Any, _: Sight) -> int:
-        """Count a pod of others as pending or evicted; returns 0, the number of records written."""
+    def _update_pod(self, pod: Any, sight: Sight) -> int:
+        """Write a pod's state where it changed; returns 0, the number of transitions of the run's objects."""
         meta = pod.metadata
+        phase = pod.status.phase if pod.status is not None else None
+        node = pod.spec.nodeName if pod.spec is not None else None
+        state = GONE if phase in ("Succeeded", "Failed") else BOUND if node else WAITING
+        self._record_state(pod, state, node, sight)
         if meta.namespace in self._own:
             return 0
-        phase = pod.status.phase if pod.status is not None else None
         if phase == "Pending":
             self._pending.add(meta.uid)
             self._note_growth()
@@ -184,6 +200,19 @@ class ForeignPods:
             if self._begun:
                 self._note_eviction(f"{meta.namespace}/{meta.name}", reason)
         return 0
+
+    def _record_state(self, pod: Any, state: str, node: str | None, sight: Sight) -> None:
+        meta, before = pod.metadata, self._held.get(pod.metadata.uid)
+        if (before is None and state == GONE) or (before is not None and before.state == state):
+            return
+        asks = run_records.format_amounts(object_ledger.read_asks(pod)) if before is None else before.asks
+        run = (meta.labels or {}).get(api_discovery.RUN)
+        line = run_records.Held(meta.uid, meta.namespace, sight.arrival_ns, state, asks, node, run)
+        self._write(line)
+        if state == GONE:
+            self._held.pop(meta.uid, None)
+        else:
+            self._held[meta.uid] = line
 
     def _note_eviction(self, name: str, reason: str) -> None:
         self.evicted += 1
@@ -199,13 +228,17 @@ class ForeignPods:
 
     def _remove_pod(self, pod: Any, sight: Sight) -> int:
         self._update_pod(pod, sight)
+        self._record_state(pod, GONE, None, sight)
         self._pending.discard(pod.metadata.uid)
         self._hit.discard(pod.metadata.uid)
         return 0
 
-    def _drop_missing(self, present: set[str], _: Sight) -> int:
+    def _drop_missing(self, present: set[str], sight: Sight) -> int:
         self._pending &= present
         self._hit &= present
+        for uid in [uid for uid in self._held if uid not in present]:
+            line = self._held.pop(uid)
+            self._write(run_records.Held(uid, line.namespace, sight.arrival_ns, GONE, line.asks, None, line.run))
         return 0
 
 

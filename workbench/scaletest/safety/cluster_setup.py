@@ -6,11 +6,14 @@ import asyncio
 import math
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.scenario.quantities import parse_quantity
 from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_namespace
 from workbench.scaletest.scenario.template_pods import select_devices
 from workbench.scaletest.scenario.workload_entries import PRIORITY_CLASS
@@ -88,6 +91,7 @@ def format_setup_yaml(plan: Plan) -> str:
     return (
         "# Identity 1, setup: an administrator applies these objects once. Tests never use this identity.\n"
         f"# Namespaces for tests ({spaces}) with quotas and limits, and a PriorityClass of low priority.\n"
+        "# For several scenarios in one namespace use `workbench scaletest setup`: it keeps what the others need.\n"
         + dump_yaml(other_objects)
         + "# Identity 2, measure: a service account without cluster-admin rights (system:masters is never throttled).\n"
         f"# Its permissions, limited to {spaces}:\n"
@@ -196,31 +200,100 @@ def build_role_objects(name: str, rules: list[Json], space: str | None = None) -
     ]
 
 
-async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = True) -> list[str]:
-    """Create or update all objects that a scenario needs; returns the names of the applied objects.
+@dataclass(frozen=True)
+class AppliedSetup:
+    """Result of a setup: names of the applied objects, and what it means for setups of other scenarios."""
+
+    names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = True) -> AppliedSetup:
+    """Create or update all objects that a scenario needs, and keep what earlier setups of other scenarios need.
 
     `quota`: Also create quotas and limits. They cost the API server one more write per pod; omit them only on a
     cluster that is used for this test alone.
     """
     for space in plan.namespaces:
         await _check_namespace_owner(api_admin, space)
-    names = []
+    names, notes = [], []
     for manifest in build_setup_objects(plan, quota=quota):
-        names.append(await apply_object(api_admin, manifest))
+        kept = await _keep_earlier(api_admin, manifest)
+        names.append(await apply_object(api_admin, kept))
     for space in plan.namespaces:
-        if quota and not has_container_limits(plan.scenario):
-            await _delete_limit_range(api_admin, space)
+        if quota and not has_container_limits(plan.scenario) and await _delete_limit_range(api_admin, space):
+            notes.append(
+                f"LimitRange {space}/{LIMITS} is deleted: it would change the containers of templates. Run setup again "
+                "before you run a scenario without templates in this namespace"
+            )
         await _wait_for_account(api_admin, space)
-    return names
+    return AppliedSetup(tuple(names), tuple(notes))
+
+
+async def _keep_earlier(api: Connection, manifest: Json) -> Json:
+    """Add to an object of the setup what an earlier setup of another scenario put into it.
+
+    Quotas and limits are the larger of both, rules of a role the union. Objects that are not ours are not read.
+    """
+    if manifest["kind"] not in _MERGES:
+        return manifest
+    answer = await api.request("GET", _build_object_path(manifest))
+    earlier = answer.json() if answer.status == 200 else {}
+    if ((earlier.get("metadata") or {}).get("labels") or {}).get(api_discovery.MANAGED_BY) != api_discovery.MANAGER:
+        return manifest
+    return manifest | _MERGES[manifest["kind"]](earlier, manifest)
+
+
+def _merge_quota(earlier: Json, manifest: Json) -> Json:
+    return {"spec": {"hard": _merge_amounts((earlier.get("spec") or {}).get("hard") or {}, manifest["spec"]["hard"])}}
+
+
+def _merge_limit_range(earlier: Json, manifest: Json) -> Json:
+    (limit,) = manifest["spec"]["limits"]
+    old: Json = next(
+        (one for one in (earlier.get("spec") or {}).get("limits") or [] if one["type"] == limit["type"]), {}
+    )
+    return {"spec": {"limits": [limit | {"max": _merge_amounts(old.get("max") or {}, limit["max"])}]}}
+
+
+def _merge_rules(earlier: Json, manifest: Json) -> Json:
+    rules = manifest["rules"]
+    return {"rules": [*rules, *(rule for rule in earlier.get("rules") or [] if rule not in rules)]}
+
+
+def _merge_amounts(earlier: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
+    """Larger of two amounts of each resource.
+
+    >>> _merge_amounts({"count/pods": "20", "memory": "1Gi"}, {"count/pods": "12"})
+    {'count/pods': '20', 'memory': '1Gi'}
+    """
+    larger = {name: value for name, value in earlier.items() if parse_quantity(value) > _parse_amount(wanted, name)}
+    return wanted | larger
+
+
+def _parse_amount(amounts: dict[str, str], name: str) -> float:
+    return parse_quantity(amounts[name]) if name in amounts else -1.0
+
+
+_MERGES: dict[str, Callable[[Json, Json], Json]] = {
+    "ResourceQuota": _merge_quota,
+    "LimitRange": _merge_limit_range,
+    "Role": _merge_rules,
+    "ClusterRole": _merge_rules,
+}
+
+
+def _build_object_path(manifest: Json) -> str:
+    kind, about = str(manifest["kind"]), manifest["metadata"]
+    plural = _PLURALS.get(kind) or find_plural(kind)
+    return build_resource_path(str(manifest["apiVersion"]), plural, about.get("namespace")) + f"/{about['name']}"
 
 
 async def apply_object(api: Connection, manifest: dict[str, Any]) -> str:
     """Apply one object (server-side apply); returns its kind and name."""
     import orjson
 
-    kind, about = str(manifest["kind"]), manifest["metadata"]
-    plural = _PLURALS.get(kind) or find_plural(kind)
-    path = build_resource_path(str(manifest["apiVersion"]), plural, about.get("namespace")) + f"/{about['name']}"
+    kind, about, path = str(manifest["kind"]), manifest["metadata"], _build_object_path(manifest)
     query = {"fieldManager": FIELD_MANAGER, "force": "true"}
     answer = await api.request("PATCH", path, body=orjson.dumps(manifest), query=query, content_type=APPLY_CONTENT_TYPE)
     if answer.status >= 300:
@@ -229,14 +302,15 @@ async def apply_object(api: Connection, manifest: dict[str, Any]) -> str:
     return f"{kind} {about['namespace'] + '/' if about.get('namespace') else ''}{about['name']}"
 
 
-async def _delete_limit_range(api: Connection, space: str) -> None:
-    """Delete the LimitRange of an earlier scenario, which would change this scenario's containers."""
+async def _delete_limit_range(api: Connection, space: str) -> bool:
+    """Delete the LimitRange of an earlier scenario, which would change this scenario's containers; was there one?"""
     path = f"/api/v1/namespaces/{space}/limitranges/{LIMITS}"
     answer = await api.request("DELETE", path)
     if answer.status not in (200, 202, 404):
         raise ApiError(
-            "the API server refused a deletion of the setup", status=answer.status, where=path, found=answer.status
+            "the API server refused a deletion of the setup", status=answer.status, where=path, found=answer.refusal
         )
+    return answer.status != 404
 
 
 async def _wait_for_account(api: Connection, space: str) -> None:

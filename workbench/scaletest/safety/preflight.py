@@ -11,7 +11,7 @@ import orjson
 
 from workbench.core.formats import format_items
 from workbench.scaletest.cluster_api.api_discovery import ApiResource, find_kind_name
-from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.cluster_api.connection import THROTTLED, ApiError, Connection
 from workbench.scaletest.safety import cluster_setup, confirmation
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, Level, NodeFacts
 from workbench.scaletest.safety.cluster_setup import FIELD_MANAGER
@@ -223,7 +223,10 @@ async def _check_dry_run(api: Connection, plan: Plan) -> list[Finding]:
 
 async def _find_dry_run_refusal(api: Connection, request: ObjectRequest, entry: str) -> Finding | None:
     query = {"dryRun": "All", "fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-    answer = await api.request("POST", request.path, body=request.body, query=query)
+    answer = await api.request_with_retry("POST", request.path, body=request.body, query=query)
+    if answer.status == THROTTLED:
+        text = f"not known whether the API server accepts a workload of {entry}: it was busy at each try (429)"
+        return Finding("refused", "dry run", text, "run it again when the server has less to do")
     # 409: the object exists from before a crash.
     if answer.status in (200, 201, 202, 409):
         return None
