@@ -332,3 +332,20 @@ def test_a_line_that_is_too_long_is_said_and_not_kept() -> None:
     found = splitter.split(b"bc\nnext\n")
     assert found[0] is TOO_LONG
     assert found[1:] == [b"next"]
+
+
+@pytest.mark.parametrize(
+    ("message", "names_command"),
+    [('pods is forbidden: User "x" cannot list resource "pods"', True), ("exceeded quota: workbench-limits", False)],
+)
+def test_a_missing_right_names_the_command_that_prints_it(message: str, names_command: bool) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"message": message, "reason": "Forbidden"}, status=403)
+
+    async def ask() -> None:
+        async with served(refuse) as url, Connection(to(url)) as api:
+            await api.json("GET", "/api/v1/pods")
+
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(ask())
+    assert ("plan SCENARIO --rbac" in str(refused.value)) is names_command

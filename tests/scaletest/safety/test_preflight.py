@@ -6,11 +6,19 @@ import asyncio
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from tests.scaletest.observation.scripted import scripted
+from tests.scaletest.serving import served
+from workbench.scaletest.cluster_api.connection import MAX_TRIES, Connection, Target
 from workbench.scaletest.safety.cluster_facts import Finding
-from workbench.scaletest.safety.preflight import _check_quota_fit, _check_suspensions, _list_absent_resources
+from workbench.scaletest.safety.preflight import (
+    _check_dry_run,
+    _check_quota_fit,
+    _check_suspensions,
+    _list_absent_resources,
+)
 from workbench.scaletest.scenario.workload_plan import draw_plan
 
 ROOM = {"count/pods": "100", "count/jobs.batch": "100"}
@@ -90,3 +98,25 @@ def test_an_entry_that_is_made_suspended_is_named_unless_a_recipe_queues_it(
     assert [(one.level, one.text) for one in found] == n_findings * [
         ("warning", "template-0: made suspended and without a queue, so nothing makes their pods")
     ]
+
+
+@pytest.mark.parametrize(
+    ("busy", "level", "told"),
+    [
+        (3, "ok", "accepts a workload of job-0"),
+        (MAX_TRIES, "refused", "not known whether the API server accepts a workload of job-0"),
+    ],
+)
+def test_a_dry_run_that_is_throttled_is_tried_again_and_is_no_refusal(busy: int, level: str, told: str) -> None:
+    statuses = [429] * busy + [201]
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({}, status=statuses.pop(0), headers={"Retry-After": "0"})
+
+    async def check() -> list[Finding]:
+        async with served(answer) as url, Connection(Target(url, "scripted", None, dict)) as api:
+            return await _check_dry_run(api, draw_plan(scenario(), RUN))
+
+    (found,) = asyncio.run(check())
+    assert found.level == level
+    assert told in found.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -16,10 +16,12 @@ from workbench.scaletest.safety import cluster_setup, confirmation
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, Level, NodeFacts
 from workbench.scaletest.safety.cluster_setup import FIELD_MANAGER
 from workbench.scaletest.safety.confirmation import check_identity
+from workbench.scaletest.safety.foreign_pods import check_foreign_pods, list_foreign_pods
 from workbench.scaletest.scenario.manifest_rules import QUEUE_LABEL, waits_for_release
+from workbench.scaletest.scenario.template_pods import select_devices
 from workbench.scaletest.scenario.workload_entries import parse_quantity
 from workbench.scaletest.scenario.workload_objects import DELAY, GPU, ObjectRequest, Rule, list_kinds, list_rules
-from workbench.scaletest.scenario.workload_plan import Plan, PlanSummary, find_peak_gpus, summarize_plan
+from workbench.scaletest.scenario.workload_plan import Plan, PlanSummary, find_peaks, summarize_plan
 
 SETUP_HINT = "an administrator runs: workbench scaletest setup SCENARIO --context ADMIN"
 _GPUS = f"requests.{GPU}"
@@ -29,13 +31,21 @@ _ETCD_BYTES = 2 << 30
 
 
 async def run_preflight(
-    api: Connection, plan: Plan, facts: ClusterFacts, *, by_command: bool = False, sets_up: bool = False
+    api: Connection,
+    plan: Plan,
+    facts: ClusterFacts,
+    *,
+    by_command: bool = False,
+    sets_up: bool = False,
+    beside_others: bool = False,
 ) -> list[Finding]:
     """Check everything that could make the test unsafe, impossible or meaningless.
 
     `by_command`: A submit command creates its own objects: they are not fenced, and the dry run is skipped.
     `sets_up`: The run sets up what it needs, as on a local cluster: missing setup and rights are no reason to refuse
     it, and permissions in namespaces that do not exist yet are not checked.
+
+    `beside_others`: Room that others hold is accepted.
 
     Returns: In reading order; `raise_refusals` raises if one of them is `refused`.
     """
@@ -54,7 +64,17 @@ async def run_preflight(
         findings += await _check_priorities(api, plan)
         findings += [] if by_command or absent or granted_later else await _check_dry_run(api, plan)
     findings += _check_suspensions(plan)
-    return [*findings, *check_capacity(plan, summarize_plan(plan), facts), *_check_lifetimes(plan, facts)]
+    held: Mapping[str, float] = {}
+    if facts.other_pods is not None:
+        nodes = list_usable_nodes(plan, facts)
+        names = frozenset(node.name for node in nodes)
+        foreign = await list_foreign_pods(api, plan.run, names, plan.namespaces)
+        devices = {name for entry in plan.scenario.workloads for name in select_devices(entry.requests_per_pod)}
+        wanted = devices | ({GPU} if summarize_plan(plan).peak_gpus else set())
+        offered = {name: sum(node.offered(name) for node in nodes) for name in wanted}
+        findings += check_foreign_pods(foreign, wanted, offered, beside_others=beside_others)
+        held = foreign.held
+    return [*findings, *check_capacity(plan, summarize_plan(plan), facts, held), *_check_lifetimes(plan, facts)]
 
 
 async def _list_absent_resources(api: Connection, plan: Plan) -> list[ApiResource]:
@@ -145,15 +165,25 @@ def _check_quota_fit(plan: Plan, space: str, quotas: list[dict[str, Any]], range
 
     here = plan.schedule.filter(pl.col("namespace") == space).with_columns(pl.col("gpus_per_pod").floor())
     # GPU fractions are not resource requests: KAI reads them from an annotation.
-    at_once = find_peak_gpus(dataclasses.replace(plan, schedule=here))
+    part = dataclasses.replace(plan, schedule=here)
+    peaks = find_peaks(part)
     needed = {
         "count/pods": float(here.get_column("pods").sum()),
         "count/jobs.batch": float((here.get_column("kind") == "Job").sum()),
-        _GPUS: at_once,
+        _GPUS: peaks[GPU],
     }
     short = list(_list_shortages(quotas, needed))
     if short:
         return Finding("refused", "limits", f"the quota of {space} is too small: {'; '.join(short)}", SETUP_HINT)
+    at_once = {f"requests.{name}": amount for name, amount in peaks.items()} | {
+        "pods": float(summarize_plan(part).peak_pods),
+        "cpu": peaks["cpu"],
+        "memory": peaks["memory"],
+    }
+    short = list(_list_shortages(quotas, at_once))
+    if short:
+        text = f"the quota of {space} has room for a part of the plan at a time: {'; '.join(short)}"
+        return Finding("warning", "limits", f"{text}: pods wait for the quota, and the measured times include that")
     all_gpus = float((here.get_column("pods") * here.get_column("gpus_per_pod")).sum())
     short = list(_list_shortages(quotas, {_GPUS: all_gpus}))
     if short:
@@ -237,25 +267,31 @@ async def _find_dry_run_refusal(api: Connection, request: ObjectRequest, entry: 
     return Finding("refused", "dry run", text, "fix the entry's template or fields, or ask the cluster's administrator")
 
 
-def check_capacity(plan: Plan, summary: PlanSummary, facts: ClusterFacts) -> list[Finding]:
-    """Check that each pod fits on a node, and that all of them fit on the cluster."""
-    nodes = list_usable_nodes(plan, facts)
-    gpus, largest = sum(node.gpus for node in nodes), max((node.gpus for node in nodes), default=0)
-    slots = sum(node.pods for node in nodes)
+def check_capacity(
+    plan: Plan, summary: PlanSummary, facts: ClusterFacts, held: Mapping[str, float] | None = None
+) -> list[Finding]:
+    """Check that each pod fits on a node, and that all of them fit beside what others hold.
+
+    `held`: Amounts by resource that others hold on the nodes that the test uses.
+    """
+    nodes, held = list_usable_nodes(plan, facts), held or {}
     findings = []
     entries = {entry.display_name(at): entry for at, entry in enumerate(plan.scenario.workloads)}
     for label in summary.entries:
-        if entries[label].gpus_per_pod > largest:
-            text = f"a pod of {label} requests {entries[label].gpus_per_pod:g} GPUs, the largest node has {largest}"
-            findings.append(Finding("warning", "capacity", f"{text}: the pod stays pending"))
-    text = f"peak of {summary.peak_gpus:g} GPUs and {summary.peak_pods:,} pods"
-    text += f", of {gpus:,} and {slots:,} on {len(nodes):,} node(s)"
-    if summary.peak_gpus > gpus or summary.peak_pods > slots:
-        findings.append(
-            Finding("warning", "capacity", f"{text}: pods wait for free nodes, and the measured times include that")
-        )
-    else:
-        findings.append(Finding("ok", "capacity", text))
+        for name, amount in entries[label].largest_requests.items():
+            most = max((node.offered(name) for node in nodes), default=0.0)
+            if amount > most:
+                text = f"a pod of {label} requests {amount:,.6g} {name}, and no node offers more than {most:,.6g}"
+                findings.append(Finding("warning", "capacity", f"{text}: the pod stays pending"))
+    wanted = find_peaks(plan) | {"pods": float(summary.peak_pods)}
+    free = {name: sum(node.offered(name) for node in nodes) - held.get(name, 0.0) for name in wanted}
+    short = [name for name in wanted if wanted[name] > free[name]]
+    told = dict.fromkeys([*short, *(name for name in wanted if "/" in name and wanted[name]), "pods"])
+    amounts = format_items([f"{wanted[name]:,.6g} of {free[name]:,.6g} {name}" for name in told], 6)
+    text = f"at its peak the plan wants {amounts}, free on {len(nodes):,} node(s)"
+    if short:
+        text += f": pods wait for {format_items(short, 3)}, and the measured times include that"
+    findings.append(Finding("warning" if short else "ok", "capacity", text))
     share = summary.etcd_bytes / _ETCD_BYTES
     text = f"about {summary.etcd_bytes / 2**20:,.1f} MiB in etcd, {100 * share:.1f} % of its default quota"
     do = "create fewer objects, or split the test into several runs with cleanup"
