@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
 from workbench.scaletest.analysis.run_analysis import Analysis
-from workbench.scaletest.analysis.validity import _check_host, list_reasons, list_warnings
+from workbench.scaletest.analysis.validity import _check_host, _check_order, list_reasons, list_warnings
 from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import Begun, Stopped
@@ -157,3 +157,34 @@ def test_a_saturated_machine_is_told_in_one_sentence(booked: tuple[float, float,
     (told,) = [*list_reasons(table), *list_warnings(table)]
     assert ends in told
     assert table.filter(~pl.col("holds")).height >= 1
+
+
+@pytest.mark.parametrize(
+    ("delays_s", "impossible", "invalid", "told"),
+    [
+        (
+            (-7199.0, -7190.0, -7100.0),
+            9,
+            False,
+            "9 of 12 steps end before they begin and are left out: submission times",
+        ),
+        ((7200.5, 7210.0, 7300.0), 0, True, "submission times are 2 h earlier than the cluster's for 3 of 3 workloads"),
+        ((-3.0, -7.0, -5.0), 9, False, "the submission's clock is about 7 s ahead of the cluster's (all 3 delays"),
+        ((-3.0, 2.0, 4.0), 3, True, "at least 3 s ahead of the cluster's, or was set meanwhile (1 of 3 delays"),
+        ((0.5, 1.0, 2.0), 1, False, "their ends are of one clock, so an object was made again"),
+        ((-0.9, 1.0, 2.0), 0, False, None),
+        # A first workload that took long is not a time zone.
+        ((2000.0, 2100.0, 2300.0), 0, False, None),
+    ],
+)
+def test_imported_times_name_the_clock(
+    delays_s: tuple[float, ...], impossible: int, invalid: bool, told: str | None
+) -> None:
+    sent = [float(at) for at in range(len(delays_s))]
+    created = [at + delay for at, delay in zip(sent, delays_s, strict=True)]
+    submissions = pl.DataFrame({"sent_s": sent, "created_s": created})
+    run = SimpleNamespace(imported=True, impossible=(impossible, 12), submissions=submissions)
+    table = VALIDITY.frame(_check_order(run))  # type: ignore[arg-type]
+    reasons, warnings = list_reasons(table), list_warnings(table)
+    assert (len(reasons), len(warnings)) == (int(invalid), int(told is not None and not invalid))
+    assert told is None or told in (reasons + warnings)[0]

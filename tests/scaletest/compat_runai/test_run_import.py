@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -110,3 +111,29 @@ def test_the_command_tells_each_row_that_is_left_out(old: Path, tmp_path: Path) 
 def test_a_folder_without_the_files_is_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no submitted\.json"):
         import_folder(tmp_path, out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shift_s", "verdict", "told"),
+    [
+        (0, "valid", None),
+        (7200, "invalid", "submission times are 2 h later than the cluster's for 12 of 12 workloads"),
+        (-19_800, "invalid", "submission times are 5.5 h earlier than the cluster's"),
+        (40, "invalid", "the submission's clock is about 40 s ahead of the cluster's (all 12 delays"),
+    ],
+)
+def test_a_clock_that_is_off_is_named(old: Path, tmp_path: Path, shift_s: int, verdict: str, told: str | None) -> None:
+    """`shift_s`: Seconds that the submission's clock is ahead of the cluster's."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "sampled.json").write_bytes((old / "sampled.json").read_bytes())
+    jobs = json.loads((old / "submitted.json").read_text())
+    for job in jobs:
+        moved = datetime.fromisoformat(job["submitTimestamp"]) + timedelta(seconds=shift_s)
+        job["submitTimestamp"] = moved.isoformat()
+    (folder / "submitted.json").write_text(json.dumps(jobs))
+    run = import_folder(folder, out=tmp_path / "runs").run
+    assert run_folder.load_run(run.folder).verdict == verdict
+    reasons = " ".join(run_folder.load_run(run.folder).record["reasons"])
+    assert told is None or told in reasons
+    assert ("clock is about" in reasons or "time zone" in reasons) is (told is not None)

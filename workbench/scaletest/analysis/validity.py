@@ -9,6 +9,7 @@ import polars as pl
 
 from workbench.core.formats import format_items
 from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses
+from workbench.scaletest.analysis.imported_clocks import find_clock_fault
 from workbench.scaletest.analysis.queue_simulation import MAX_EXCESS_FRACTION, TraceFidelity
 from workbench.scaletest.analysis.room_limits import ForeignRoom
 from workbench.scaletest.analysis.server_pressure import count_throttled, describe_throttling
@@ -167,12 +168,16 @@ def _check_losses(disruptions: Disruptions | None) -> list[dict[str, Any]]:
 
 
 def _check_order(run: RunTables) -> list[dict[str, Any]]:
-    """Check imported runs for impossible times."""
+    """Check imported runs for impossible times, and name the clock that they are due to."""
     if not run.imported:
         return []
     lost, steps = run.impossible
-    reason = f"{lost:,} of {steps:,} steps end before they begin and are left out"
-    return [_build_condition("steps that end before they begin", lost, 0, "steps", reason, holds=not lost)]
+    fault = find_clock_fault(run.submissions)
+    cause = fault.sentence if fault is not None else "their ends are of one clock, so an object was made again"
+    reason = f"{lost:,} of {steps:,} steps end before they begin and are left out: {cause}" if lost else cause
+    distorts = fault is not None and fault.distorts
+    named, holds = "steps that end before they begin", not lost and fault is None
+    return [_build_condition(named, lost, 0, "steps", reason, holds=holds, grave=distorts)]
 
 
 def _check_replay(replay: TraceFidelity | None) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
+from workbench.scaletest.analysis.imported_clocks import find_clock_fault
 from workbench.scaletest.cluster_api import api_discovery, connection
 from workbench.scaletest.compat_runai import delta_chain, runai_files
 from workbench.scaletest.compat_runai.delta_chain import DELTAS, JOBS, ODD, Milestone
@@ -23,6 +24,7 @@ from workbench.scaletest.tables import MILESTONES, SCHEDULE, SUBMISSIONS, TRANSI
 if TYPE_CHECKING:
     import polars as pl
 
+    from workbench.scaletest.analysis.imported_clocks import ClockFault
     from workbench.scaletest.compat_runai.runai_files import RunaiFiles, SampledJob, SubmittedJob
 
 AREA = "scaletest"
@@ -114,7 +116,8 @@ def import_folder(
     run_records.write_conditions(run.folder, _build_conditions(records, origin_ns))
     if details is not None:
         run.write_table(SCHEDULE, _build_schedule(records.submitted, details, origin_ns))
-    run.write_table(SUBMISSIONS, _build_submissions(records, origin_ns))
+    submissions = _build_submissions(records, origin_ns)
+    run.write_table(SUBMISSIONS, submissions)
     run.write_table(TRANSITIONS, _build_transitions(records, origin_ns))
     run.write_table(MILESTONES, _build_milestones(records, origin_ns))
     run.write_table(JOBS, jobs)
@@ -129,12 +132,12 @@ def import_folder(
         ),
     )
     runai_files.write_sampled_json(export_folder, jobs)
-    _conclude_import(run, records, jobs)
+    _conclude_import(run, records, jobs, find_clock_fault(submissions))
     return ImportResult(run, len(records.submitted), jobs.height, int(jobs["kept"].sum()), tuple(records.odd))
 
 
-def _conclude_import(run: run_folder.Run, records: RunaiFiles, jobs: pl.DataFrame) -> None:
-    """Conclude the run: valid if every submitted workload was sampled and one at least has usable times."""
+def _conclude_import(run: run_folder.Run, records: RunaiFiles, jobs: pl.DataFrame, fault: ClockFault | None) -> None:
+    """Conclude the run: valid if every submitted workload was sampled and its times can be used."""
     n_usable = int(jobs["kept"].sum())
     answer = f"{len(records.submitted)} submitted, {jobs.height} sampled, {n_usable} with times that can be used"
     left_out = sum(odd_row.left_out for odd_row in records.odd)
@@ -143,7 +146,10 @@ def _conclude_import(run: run_folder.Run, records: RunaiFiles, jobs: pl.DataFram
     if not complete:
         missing = len(records.by_key) - jobs.height
         reasons = [f"{missing} of {len(records.by_key)} submitted workloads were not sampled", *reasons]
-    run.conclude("valid" if complete and n_usable else "invalid", reasons, answer)
+    if fault is not None:
+        reasons = [fault.sentence, *reasons]
+    distorted = fault is not None and fault.distorts
+    run.conclude("valid" if complete and n_usable and not distorted else "invalid", reasons, answer)
 
 
 def _build_conditions(records: RunaiFiles, origin_ns: int) -> run_records.RunConditions:
