@@ -29,6 +29,7 @@ def _fill_kai(folder: Path, script: Script) -> None:
 def _empty_path(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "path").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.delenv(program_builds.ENVTEST_VARIABLE, raising=False)
 
 
 def test_without_any_the_command_that_builds_them_is_named() -> None:
@@ -109,3 +110,56 @@ def test_a_provider_that_is_there_is_named(tmp_path: Path, script: Script) -> No
     script(tmp_path / "path" / "kwokctl", "true")
     (check,) = program_builds.checks()
     assert (check.level, check.found) == ("good", "provider kwokctl, without KAI")
+
+
+ENVTEST = ("kube-apiserver", "etcd", "kubectl")
+
+
+def test_an_envtest_folder_says_what_it_lacks_and_where_that_goes(tmp_path: Path, script: Script) -> None:
+    folder = _fill(tmp_path / "envtest", ENVTEST, script)
+    with pytest.raises(ConfigError) as told:
+        program_builds.find_binaries(folder)
+    assert "no kube-controller-manager, kube-scheduler, kwok, kwokctl" in str(told.value)
+    assert "put kube-controller-manager, kube-scheduler of the same Kubernetes release beside" in str(told.value)
+
+
+@pytest.mark.parametrize("place", ["path", "built"])
+def test_a_folder_without_kwok_takes_it_from_elsewhere(tmp_path: Path, script: Script, place: str) -> None:
+    folder = _fill(tmp_path / "given", program_builds.KUBE, script)
+    with pytest.raises(ConfigError, match="build --only kwok"):
+        program_builds.find_binaries(folder)
+    kwok = tmp_path / "path" if place == "path" else program_builds.build_folder("kwok")
+    _fill(kwok, program_builds.KWOK, script)
+    found = program_builds.find_binaries(folder)
+    assert (found.provider, found.kwokctl) == ("folder", kwok / "kwokctl")
+    assert found.programs["etcd"] == folder / "etcd"
+
+
+def test_the_folder_of_envtest_is_used_where_its_controllers_are_beside(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _fill(tmp_path / "envtest", ENVTEST, script)
+    monkeypatch.setenv(program_builds.ENVTEST_VARIABLE, str(folder))
+    with pytest.raises(MissingToolError, match="has no kube-controller-manager, kube-scheduler, kwok, kwokctl"):
+        program_builds.find_binaries()
+    _fill(folder, (*program_builds.KUBE, *program_builds.KWOK), script)
+    found = program_builds.find_binaries()
+    assert (found.provider, found.programs["kube-scheduler"]) == ("folder", folder / "kube-scheduler")
+    assert program_builds.find_ready_provider() == "folder"
+
+
+@pytest.mark.parametrize("name", ["kind", "k3s"])
+def test_a_cluster_of_another_tool_is_used_by_its_context(tmp_path: Path, script: Script, name: str) -> None:
+    script(tmp_path / "path" / name, "true")
+    with pytest.raises(MissingToolError) as told:
+        program_builds.find_binaries()
+    assert f"start a cluster with {name} yourself, run kwok in it" in str(told.value)
+    assert "--context CONTEXT" in str(told.value)
+
+
+def test_the_time_of_a_build_is_told_before_it_and_only_where_nothing_is_there(tmp_path: Path, script: Script) -> None:
+    with pytest.raises(MissingToolError, match=r"cluster build \(once, up to \d+ min on \d+ cores"):
+        program_builds.find_binaries()
+    assert program_builds.find_ready_provider() is None
+    script(tmp_path / "path" / "kwokctl", "true")
+    assert program_builds.find_ready_provider() == "kwokctl"

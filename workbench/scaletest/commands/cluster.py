@@ -50,6 +50,8 @@ def build(
     from workbench.scaletest.local_cluster import program_builds
 
     parts = tuple(only or program_builds.PARTS)
+    if (ready := program_builds.find_ready_provider()) is not None:
+        print_text(f"note: `cluster up` starts without a build: provider {ready}", err=True)
     if unknown := [part for part in parts if part not in get_args(program_builds.Part)]:
         raise ConfigError("unknown part", where="--only", found=unknown, allowed=program_builds.ALL_PARTS)
     folders = program_builds.build_parts(

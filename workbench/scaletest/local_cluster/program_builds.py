@@ -50,6 +50,10 @@ _PACKAGE = re.compile(r"[\w./~-]+")
 _POLL_S, _TELL_S = 0.5, 15
 Provider = Literal["kwokctl", "folder", "built", "path"]
 VARIABLE = "WORKBENCH_CLUSTER_BINARIES"
+# Where envtest of controller-runtime looks for its binaries.
+ENVTEST_VARIABLE = "KUBEBUILDER_ASSETS"
+# They start their nodes in containers or as root: nothing of ours starts them.
+_WHOLE_CLUSTERS = ("kind", "k3s", "k3d", "minikube")
 KUBE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 KWOK = ("kwok", "kwokctl")
 KAI = ("scheduler", "podgrouper", "binder", "podgroupcontroller", "queuecontroller")
@@ -445,29 +449,102 @@ def find_binaries(folder: Path | None = None, provider: Provider | None = None) 
     named_folder = folder or (Path(value) if (value := os.environ.get(VARIABLE)) else None)
     if named_folder is not None and provider in (None, "folder"):
         return _binaries_in_folder(named_folder.expanduser().absolute())
-    finders = {"kwokctl": _kwokctl_binaries, "built": _binaries_of_build, "path": _binaries_on_path}
+    finders = {
+        "kwokctl": _kwokctl_binaries,
+        "built": _binaries_of_build,
+        "path": _binaries_on_path,
+        "folder": _binaries_of_envtest,
+    }
     for name, finder in finders.items():
         if provider in (None, name) and (binaries := finder()) is not None:
             return binaries
     if provider is not None:
         raise MissingToolError("this provider is not here", where="--provider", found=provider, do=BUILD)
+    build = f"{BUILD} (once, {_describe_build_time(('kube', 'kwok'))}; needs Go {GO} or newer)"
+    others = [name for name in _WHOLE_CLUSTERS if shutil.which(name)]
     raise MissingToolError(
         "there is no control plane to start",
-        allowed="kwokctl on PATH, a folder of binaries, or built ones",
-        do=f"{BUILD} (once, up to 22 minutes on two cores; needs Go {GO} or newer)",
+        found=_describe_partial_programs(),
+        allowed=f"kwokctl on PATH, a folder of binaries (${VARIABLE}), {', '.join(KUBE)} on PATH, or built ones",
+        do=f"{build}; or {_describe_own_cluster(others[0])}" if others else build,
     )
 
 
+def find_ready_provider() -> Provider | None:
+    """Provider that starts a cluster without a build; null where there is none, or only built programs."""
+    try:
+        provider = find_binaries().provider
+    except WorkbenchError:
+        return None
+    return None if provider == "built" else provider
+
+
+def _describe_partial_programs() -> str | None:
+    """What is there and not enough: programs of a control plane on PATH, or a folder of envtest."""
+    assets = os.environ.get(ENVTEST_VARIABLE)
+    folder = Path(assets).expanduser() if assets else None
+    if folder is not None and (lacking := _list_missing(_list_folder_programs(folder))):
+        return f"{folder} (${ENVTEST_VARIABLE}) has no {', '.join(lacking)}"
+    programs = _list_path_programs()
+    lacking = _list_missing(programs)
+    return f"on PATH, but no {', '.join(lacking)}" if any(name in programs for name in KUBE) else None
+
+
+def _describe_own_cluster(name: str) -> str:
+    return (
+        f"start a cluster with {name} yourself, run kwok in it with nodes labelled workbench.local/sim=true, and use "
+        "`workbench scaletest run SCENARIO --context CONTEXT`"
+    )
+
+
+def _list_folder_programs(folder: Path) -> dict[str, Path]:
+    """Programs of a folder; kwok may also be on PATH, or built: it goes with any release."""
+    return _find_kwok_programs() | {name: folder / name for name in (*KUBE, *KWOK) if _is_program(folder / name)}
+
+
+def _list_path_programs() -> dict[str, Path]:
+    return _find_kwok_programs() | {name: Path(path) for name in KUBE if (path := shutil.which(name))}
+
+
+def _find_kwok_programs() -> dict[str, Path]:
+    """Find kwok's programs on PATH or built."""
+    paths = {name: Path(shutil.which(name) or build_folder("kwok") / name) for name in KWOK}
+    return {name: path for name, path in paths.items() if _is_program(path)}
+
+
+def _list_missing(programs: Mapping[str, Path]) -> list[str]:
+    return [name for name in (*KUBE, *KWOK) if name not in programs]
+
+
 def _binaries_in_folder(folder: Path) -> Binaries:
-    programs = {name: folder / name for name in (*KUBE, *KWOK)}
-    if missing := [name for name, path in programs.items() if not _is_program(path)]:
+    programs = _list_folder_programs(folder)
+    if missing := _list_missing(programs):
         raise ConfigError(
             "the folder of binaries lacks programs",
             where=folder,
             found=f"no {', '.join(missing)}",
-            do=f"{BUILD}, or leave --binaries and ${VARIABLE} out",
+            do=_advise_on_folder(missing),
         )
     return Binaries("folder", programs | {"kubectl": folder / "kubectl"}, _find_kai_programs(folder / "kai"))
+
+
+def _advise_on_folder(missing: Sequence[str]) -> str:
+    """What completes a folder: the controllers that an envtest has not, or kwok, which builds in a minute or two."""
+    if set(missing) <= set(KWOK):
+        return f"{BUILD} --only kwok ({_describe_build_time(('kwok',))}), or put kwok and kwokctl on PATH"
+    beside = ", ".join(name for name in missing if name in KUBE)
+    return (
+        f"put {beside} of the same Kubernetes release beside the others (envtest has no controllers and no scheduler); "
+        f"or leave --binaries and ${VARIABLE} out: {BUILD} makes them all"
+    )
+
+
+def _binaries_of_envtest() -> Binaries | None:
+    """A folder that envtest uses, where somebody has put the controllers beside."""
+    assets = os.environ.get(ENVTEST_VARIABLE)
+    if not assets or _list_missing(_list_folder_programs(Path(assets).expanduser())):
+        return None
+    return _binaries_in_folder(Path(assets).expanduser().absolute())
 
 
 def _kwokctl_binaries() -> Binaries | None:
@@ -486,11 +563,8 @@ def _binaries_of_build() -> Binaries | None:
 
 def _binaries_on_path() -> Binaries | None:
     """Conda's kubernetes-server and etcd bring no kwok: that one is built, which takes a minute instead of ten."""
-    programs = {name: Path(path) for name in KUBE if (path := shutil.which(name))}
-    programs |= {name: build_folder("kwok") / name for name in KWOK}
-    if len(programs) == len(KUBE) + len(KWOK) and all(map(_is_program, programs.values())):
-        return Binaries("path", programs, _find_kai_programs(build_folder("kai")))
-    return None
+    programs = _list_path_programs()
+    return None if _list_missing(programs) else Binaries("path", programs, _find_kai_programs(build_folder("kai")))
 
 
 def _find_kai_programs(folder: Path) -> Path | None:
