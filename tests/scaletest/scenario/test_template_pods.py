@@ -114,6 +114,10 @@ def test_what_a_template_makes_and_requests_is_in_the_plan(
             {"template": job(pod({GPU: "1"})), "fraction": 0.5},
             "fraction: 0.5, but the template requests nvidia.com/gpu",
         ),
+        (
+            {"template": JOB_SET | {"spec": {"replicatedJobs": {"a": {"template": {"spec": {"template": pod()}}}}}}},
+            "template.spec: not the fields that a JobSet has",
+        ),
         ({"template": job(pod()), "image": "x"}, "image: write it into the template"),
         (
             {"template": job(pod(nodeSelector={"zone": "a"})), "node_labels": {"zone": "b"}},

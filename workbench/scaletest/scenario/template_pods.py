@@ -168,7 +168,12 @@ def _count_pods(manifest: Json) -> dict[str, Counts | None]:
     """Count the pods of each pod template, by its place, for kinds whose counts are known."""
     spec, group = manifest.get("spec"), str(manifest.get("apiVersion")).rpartition("/")[0]
     counter = _COUNTERS.get((group, str(manifest.get("kind"))))
-    return counter(spec) if counter is not None and isinstance(spec, dict) else {}
+    if counter is None or not isinstance(spec, dict):
+        return {}
+    try:
+        return counter(spec)
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(f"template.spec: not the fields that a {manifest['kind']} has") from None
 
 
 def _as_count(value: Any, default: int | None) -> int | None:
