@@ -68,9 +68,9 @@ def test_all_reasons_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("entry", "limits", "level", "told"),
     [
-        ({"kind": "Pod", "gpus": 1, "lifetime": 1}, {}, "ok", "of 8 and 110 on 1 node(s)"),
-        ({"kind": "Pod", "gpus": 1}, {}, "warning", "pods wait for free nodes"),
-        ({"kind": "Pod", "gpus": 16}, {}, "warning", "requests 16 GPUs, the largest node has 8: the pod stays pending"),
+        ({"kind": "Pod", "gpus": 1, "lifetime": 1}, {}, "ok", "nvidia.com/gpu (8 are free)"),
+        ({"kind": "Pod", "gpus": 1}, {}, "warning", "pods wait for "),
+        ({"kind": "Pod", "gpus": 16}, {}, "warning", "requests 16 nvidia.com/gpu, and no node offers more than 8: the pod stays pending"),
     ],
 )
 def test_the_capacity_is_held_against_what_is_wanted(

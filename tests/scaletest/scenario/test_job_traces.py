@@ -16,7 +16,7 @@ from tests.conftest import SAMPLES
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.scenario.scenario_file import hash_scenario, load_scenario, parse_scenario
 from workbench.scaletest.scenario.trace_scenario import ReplayOptions, read_job_trace, write_trace_scenario
-from workbench.scaletest.scenario.workload_plan import draw_plan, find_peak_gpus, read_plan
+from workbench.scaletest.scenario.workload_plan import draw_plan, find_peaks, read_plan
 
 OPENB = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
@@ -168,7 +168,7 @@ def test_a_replay_has_every_jobs_time_size_and_lifetime_compressed(tmp_path: Pat
     assert (made.n_jobs, made.n_rounded_up, made.n_cut) == (4, 1, 0)
     assert made.gpu_hours == pytest.approx((600 + 300 + 12 * 900 + 60) / 3600)
     # At 5 s all four run.
-    assert made.peak_gpus == find_peak_gpus(plan) == 15
+    assert made.peak_gpus == find_peaks(plan)["nvidia.com/gpu"] == 15
     assert made.mean_gpus == pytest.approx(made.gpu_hours * 3600 / 60 / made.ends_s)
     assert plan.replay_speed == 60
     # A plan that was written is the same again, whatever becomes of the files that it was made of.

@@ -21,7 +21,9 @@ from workbench.scaletest.analysis.room import Room
 from workbench.scaletest.analysis.room_limits import RoomLimit, find_room_limit
 from workbench.scaletest.analysis.server_pressure import find_limiter_wait, find_slow_calls
 from workbench.scaletest.analysis.stage_waits import (
+    MIN_DELAY_S,
     NO_QUOTA,
+    TOLD_FRACTION,
     BlindTimes,
     Stretch,
     WaitFinding,
@@ -55,6 +57,8 @@ EVEN, ABOVE = 0.9, 1.15
 # A plateau that was full for at least this share of its time is caused by missing room; so is one in which the
 # scheduler said of at least this share of the waiting pods that no node fits.
 FULL = 0.5
+# Room was missing for at least so long in all.
+MIN_FULL_S = 4.0
 # Gaps of a watch that blur nothing.
 _SHORT_GAP_S = 0.1
 # Requests that do the work of a stage: verb, resource, subresource.
@@ -148,6 +152,10 @@ def find_bottlenecks(
         full = where.full_fractions(np.arange(0.0, np.ceil(passages.end_s) + 1.0)) if step == SCHEDULED else None
         stretch = find_stretch(waits, passages.end_s, blind, full)
         finding = judge_waits(waits, stretch, passages.end_s)
+        if step == SCHEDULED and (stretch is None or finding is None):
+            full_stretch = _find_full_stretch(waits, where)
+            if full_stretch is not None:
+                stretch, finding = full_stretch, WaitFinding("holds back")
         if finding is not None:
             stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods, refusals)
             rows.append(_build_row(stage, evidence))
@@ -178,6 +186,24 @@ def _list_blind_times(gaps: pl.DataFrame | None) -> BlindTimes:
     lasted = pl.col("to_s") - pl.col("from_s")
     pod_gaps = gaps.filter((pl.col("resource") == "pod") & ((lasted > _SHORT_GAP_S) | pl.col("relisted")))
     return BlindTimes(tuple(pod_gaps.select("from_s", "to_s").iter_rows()))
+
+
+def _find_full_stretch(waits: StageWaits, where: Room) -> Stretch | None:
+    """Find the time from the first to the last moment at which pods waited for room, however few they were.
+
+    Null where that was short, or hardly any pod waited.
+    """
+    full_s = where.at_s[where.full] if len(where.at_s) else where.at_s
+    late = (waits.left_s - waits.came_s >= MIN_DELAY_S).mean()
+    if not len(full_s) or late < TOLD_FRACTION or where.full.mean() * where.at_s[-1] < MIN_FULL_S:
+        return None
+    begin_s, end_s = np.floor(full_s[0]), np.ceil(full_s[-1])
+    left_s = np.sort(waits.left_s[np.isfinite(waits.left_s)])
+    rates = np.diff(np.searchsorted(left_s, np.arange(begin_s, end_s + 1.0))).astype(float)
+    if len(rates) < MIN_FULL_S:
+        return None
+    backlog = float(np.median(where.waiting[where.full]))
+    return Stretch(float(begin_s), float(end_s), rates, backlog)
 
 
 def _span_stretch(waits: StageWaits) -> Stretch:
@@ -228,8 +254,9 @@ class _Stage:
         by_quota = self.refusals.filter(
             pl.col("reason").map_elements(classify_reason, return_dtype=pl.String) == NO_QUOTA
         )
-        n_waited = int((self.waits.left_s - self.waits.came_s >= 1.0).sum())
-        if by_quota["workload"].n_unique() < FULL * min(n_waited, len(self.waits.came_s)):
+        n_waited = int((self.waits.left_s - self.waits.came_s >= MIN_DELAY_S).sum())
+        n_refused = by_quota["workload"].n_unique()
+        if n_waited < TOLD_FRACTION * len(self.waits.came_s) or n_refused < FULL * n_waited:
             return None
         return read_quota(by_quota["reason"].drop_nulls().to_list())
 
@@ -241,7 +268,7 @@ def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
     inside = stretch_evidence.requests
     crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
     room_limit = stage.find_room_limit() if crowded else None
-    quota = stage.find_quota() if nature != "delay" else None
+    quota = stage.find_quota()
     limit: dict[str, Any] = {}
     slow = None
     if not crowded and quota is None and nature == "holds back" and stage.step != RELEASED:
@@ -451,7 +478,13 @@ def _describe_stop(stage: _Stage) -> str:
     )
 
 
-def _describe_burst(stage: _Stage) -> str:
+def _describe_unclear(stage: _Stage) -> str:
+    if stage.finding.growth is not None:
+        first_s, last_s = map(format_seconds, stage.finding.growth)
+        return (
+            f"{stage.step} {first_s} after {_SINCE[stage.step]} for the first third, {last_s} for the last: waits that "
+            "grew; whether this limits the rate is not known; use longer steps at constant rates."
+        )
     low, high = format_seconds(stage.finding.low_s), format_seconds(stage.finding.high_s)
     return (
         f"{stage.step} {low} to {high} after {_SINCE[stage.step]}, in no order: "
@@ -464,7 +497,7 @@ _CAUSES = {
     DELAY: _describe_delay,
     QUEUE: _describe_queue,
     STOPPED: _describe_stop,
-    UNCLEAR: _describe_burst,
+    UNCLEAR: _describe_unclear,
 }
 
 

@@ -62,7 +62,11 @@ def format_part(resource: str, part: float, whole: float) -> str:
     ('12 of 16 GPUs', '1 of 4 GiB of memory')
     """
     scale, unit = _SCALES.get(resource, (1, ""))
-    return f"{part / scale:,.4g} of {whole / scale:,.4g}{unit} {name_resource(resource)}"
+    return f"{_format_amount(part / scale)} of {_format_amount(whole / scale)}{unit} {name_resource(resource)}"
+
+
+def _format_amount(amount: float) -> str:
+    return f"{amount:,.1f}".removesuffix(".0")
 
 
 def find_room_limit(room: Room, pods: pl.DataFrame, begin_s: float, end_s: float) -> RoomLimit:
@@ -135,7 +139,8 @@ def _describe_full(room: Room, names: list[str], moments: slice, blocked: np.nda
         return RoomLimit(f"its {name_resource(first)}, of which no node offers any", first, f"no node offered {first}")
     if others >= HELD_FRACTION * whole:
         share = format_part(first, others, whole)
-        return RoomLimit(f"what others hold ({share})", first, f"{figures}, {others:,.4g} of them by others")
+        figures += f", {_format_amount(others)} of them by others"
+        return RoomLimit(f"what others hold ({share})", first, figures)
     if means["own"] + others < IDLE_FRACTION * whole:
         free = format_part(first, whole - means["own"] - others, whole)
         return RoomLimit(f"the room on single nodes ({free} are free, too few on each)", first, figures)
@@ -168,9 +173,9 @@ class RoomCeiling:
     def text(self) -> str:
         """What the rate follows from."""
         if self.is_places:
-            return f"places for {self.amount:,.4g} pods, each held for {self.held_s:.3g} s"
+            return f"places for {_format_amount(self.amount)} pods, each held for {self.held_s:.3g} s"
         name = name_resource(self.resource)
-        return f"{self.amount:,.4g} {name}, {self.held_s:.3g} s of {name} per pod"
+        return f"{_format_amount(self.amount)} {name}, {self.held_s:.3g} s of {name} per pod"
 
 
 def find_ceiling(
@@ -180,7 +185,7 @@ def find_ceiling(
 
     `schedule`: `index, pods, lifetime_s, delete_after_s`. `pods`: `index, asks`; what can never fit is left out.
 
-    Null where pods never end. Takes the mean of what nodes offered beside what others held.
+    Null where pods never end. Takes the mean of what nodes offered beside what others held, while pods waited for it.
     """
     asked = pods.filter(pl.col("asks") != "").group_by("index").agg(pl.col("asks").first())
     lives = schedule.join(asked, on="index").select(
@@ -188,7 +193,10 @@ def find_ceiling(
     )
     if resource not in room.resources or not lives.height or lives["lives_s"].null_count():
         return None
-    row, moments = room.resources.index(resource), room.slice_between(begin_s, end_s)
+    inside = np.zeros(len(room.at_s), dtype=bool)
+    inside[room.slice_between(begin_s, end_s)] = True
+    # While there was room for all, what nodes offered limited nothing.
+    row, moments = room.resources.index(resource), (inside & room.full if (inside & room.full).any() else inside)
     is_places = lives["asks"].n_unique() == 1
     amounts = room.slots[row, moments] if is_places else (room.capacity - room.others)[row, moments]
     pieces = {

@@ -40,6 +40,8 @@ MIN_PLATEAU_S = 8
 GROUPS, MIN_GROUP = 12, 8
 # Longest waits are at least so many times the shortest, or nothing grew.
 GROWTH = 2.0
+# A delay is the same at any load: the last third waits at most so many times as long as the first.
+MIN_GROWTH = 1.5
 # Two groups differ beyond chance: the pair is chosen among all, hence not 1.96.
 MIN_Z = 4.0
 # Shorter delays are no finding.
@@ -112,6 +114,7 @@ class WaitFinding:
     `base_s`: The wait that does not depend on the load: what all but the shortest 1 % waited at least.
     `last_s`: When the last one left; null for never.
     `change`: Of a delay that changed at once: when, and the median waits before and after; null for none.
+    `growth`: Of waits that grew without a queue being shown: medians of the first and of the last third.
     """
 
     nature: Nature
@@ -122,6 +125,7 @@ class WaitFinding:
     n: int = 0
     last_s: float | None = None
     change: tuple[float, float, float] | None = None
+    growth: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -236,15 +240,29 @@ def _describe_waits(finite_waits: Floats, last_s: float | None) -> WaitFinding:
 
 
 def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
-    """Call a delay a passing queue if each wait resembles the one before, and some are next to nothing.
+    """Call a delay a passing queue if each wait resembles the one before and some are short, and unclear if it grew.
 
     `wait`: Seconds, in order of arrival. Any other finding is returned as it is.
     """
     finite_waits = wait[np.isfinite(wait)]
-    if finding.change is not None or finding.low_s > SHORT_FRACTION * finding.median_s or finite_waits.std() == 0:
+    if finding.change is not None or finite_waits.std() == 0:
         return finding
-    likeness = float(np.corrcoef(finite_waits[:-1], finite_waits[1:])[0, 1])
-    return replace(finding, nature="queue") if likeness >= MIN_LIKENESS else finding
+    has_short = finding.low_s <= SHORT_FRACTION * finding.median_s
+    if has_short and float(np.corrcoef(finite_waits[:-1], finite_waits[1:])[0, 1]) >= MIN_LIKENESS:
+        return replace(finding, nature="queue")
+    growth = _find_growth(wait)
+    return finding if growth is None else replace(finding, nature="unclear", growth=growth)
+
+
+def _find_growth(wait: Floats) -> tuple[float, float] | None:
+    """Median waits of the first and the last third of the arrivals where the last waited longer; else null."""
+    third = len(wait) // 3
+    if third < MIN_GROUP:
+        return None
+    first, last = wait[:third], wait[-third:]
+    low, high = float(np.median(first)), float(np.median(last))
+    grew = high >= max(MIN_GROWTH * low, low + MIN_BACKLOG_S) and _is_later(first, last)
+    return (low, high) if grew and math.isfinite(high) else None
 
 
 def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:

@@ -26,7 +26,7 @@ def _parse_words(text: str, flag: str) -> tuple[str, ...]:
 @take_options_from(
     "workbench.scaletest.test_run.run_options:RunOptions",
     "scenario cluster context kubeconfig confirm scheduler repeat submit_with submit_command kubectl closed processes"
-    " delay_s settle_s cleanup",
+    " delay_s settle_s beside_others cleanup",
     {
         "submit_with": FieldOption(default="api"),
         "submit_command": FieldOption(parse=_parse_words, metavar="WORDS"),

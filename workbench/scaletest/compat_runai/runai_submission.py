@@ -377,7 +377,10 @@ def run_submission(
         if place.admin is not None:
             await _set_up_namespace(place.admin, plan)
         by_command = context.options.submit_with == "command"
-        await check_cluster(api, plan, facts, patient=place.admin is not None, by_command=by_command)
+        # As the tool that it stands in for, it submits beside whatever is there.
+        await check_cluster(
+            api, plan, facts, patient=place.admin is not None, by_command=by_command, beside_others=True
+        )
         return facts
 
     async def body() -> SubmissionOutcome:

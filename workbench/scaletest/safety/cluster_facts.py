@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from workbench.core.errors import ConfigError, InputError
@@ -53,7 +53,7 @@ def raise_refusals(findings: Iterable[Finding]) -> None:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node, as far as a test needs it."""
+    """A node, as far as a test needs it; `offers` are all its allocatable amounts."""
 
     name: str
     simulated: bool
@@ -64,6 +64,12 @@ class NodeFacts:
     pods: int
     labels: dict[str, str]
     taints: tuple[tuple[str, str], ...]
+    offers: Mapping[str, float] = field(default_factory=dict)
+
+    def offered(self, resource: str) -> float:
+        """Allocatable amount of a resource."""
+        known = {GPU: self.gpus, "cpu": self.cpus, "memory": self.memory_bytes, "pods": self.pods}
+        return float(known.get(resource, self.offers.get(resource, 0.0)))
 
     @property
     def takes_pods(self) -> bool:
@@ -222,6 +228,7 @@ def _build_node_facts(node: dict[str, Any]) -> NodeFacts:
         cpus=_parse_amount(room, "cpu"),
         memory_bytes=int(_parse_amount(room, "memory")),
         pods=int(_parse_amount(room, "pods")),
+        offers={str(name): _parse_amount(room, name) for name in room},
         labels=dict(about.get("labels") or {}),
         taints=tuple(
             (str(taint.get("key")), str(taint.get("effect"))) for taint in (node.get("spec") or {}).get("taints") or []

@@ -152,10 +152,10 @@ async def _check_quota(api: Connection, plan: Plan, space: str, *, own: bool) ->
     counted = any("count/pods" in limits or "pods" in limits for limits in hard)
     if not counted or (not ranges and cluster_setup.has_container_limits(plan.scenario)):
         lacking = "no LimitRange" if counted else "no ResourceQuota that counts pods"
-        if own:
-            text = f"{space} has {lacking}; not needed on a local cluster"
-            return Finding("ok", "limits", text)
-        return Finding("refused", "limits", f"{space} has {lacking}: nothing stops a runaway test", SETUP_HINT)
+        if not own:
+            return Finding("refused", "limits", f"{space} has {lacking}: nothing stops a runaway test", SETUP_HINT)
+        fit = _check_quota_fit(plan, space, quotas, ranges)
+        return fit if fit.level != "ok" else Finding("ok", "limits", f"{space} has {lacking}; not needed here")
     return _check_quota_fit(plan, space, quotas, ranges)
 
 
@@ -287,8 +287,8 @@ def check_capacity(
     free = {name: sum(node.offered(name) for node in nodes) - held.get(name, 0.0) for name in wanted}
     short = [name for name in wanted if wanted[name] > free[name]]
     told = dict.fromkeys([*short, *(name for name in wanted if "/" in name and wanted[name]), "pods"])
-    amounts = format_items([f"{wanted[name]:,.6g} of {free[name]:,.6g} {name}" for name in told], 6)
-    text = f"at its peak the plan wants {amounts}, free on {len(nodes):,} node(s)"
+    amounts = format_items([f"{wanted[name]:,.6g} {name} ({free[name]:,.6g} are free)" for name in told], 6)
+    text = f"at its peak the plan wants {amounts} on {len(nodes):,} node(s)"
     if short:
         text += f": pods wait for {format_items(short, 3)}, and the measured times include that"
     findings.append(Finding("warning" if short else "ok", "capacity", text))

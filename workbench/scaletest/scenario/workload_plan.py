@@ -408,13 +408,13 @@ def summarize_plan(plan: Plan) -> PlanSummary:
     )
 
 
-def find_peak_gpus(plan: Plan) -> float:
-    """Most GPUs at one time, if every pod runs at once; 0 for a plan without workloads."""
-    return _find_peaks(plan)[0][GPU] if len(plan) else 0.0
+def find_peaks(plan: Plan) -> dict[str, float]:
+    """Most of each resource at one time, if every pod runs at once; 0 for a plan without workloads."""
+    return _find_peaks(plan)[0] if len(plan) else dict.fromkeys((GPU, "cpu", "memory"), 0.0)
 
 
 def _find_peaks(plan: Plan) -> tuple[dict[str, float], int, float | None]:
-    """Most GPUs, other devices and pods at one time, and the second when all ended, if no pod waits."""
+    """Most of each resource and pods at one time, and the second when all ended, if no pod waits."""
     import numpy as np
 
     schedule = plan.schedule
@@ -427,9 +427,11 @@ def _find_peaks(plan: Plan) -> tuple[dict[str, float], int, float | None]:
     deleted = schedule.get_column("delete_after_s").fill_null(float("inf")).to_numpy()
     end = begin + np.minimum(lifetime * waves, deleted)
     peaks = {GPU: _max_concurrent(begin, end, at_once * schedule.get_column("gpus_per_pod").to_numpy())}
-    for device in sorted({name for entry in entries.values() for name in select_devices(entry.requests_per_pod)}):
-        amounts = np.array([entry.requests_per_pod.get(device, 0.0) for entry in per_entry])
-        peaks[device] = _max_concurrent(begin, end, at_once * amounts)
+    asked = {label: entry.requests_per_pod for label, entry in entries.items()}
+    labels = schedule.get_column("entry").to_list()
+    for name in sorted({"cpu", "memory"}.union(*asked.values()) - {GPU}):
+        amounts = np.array([asked[label].get(name, 0.0) for label in labels])
+        peaks[name] = _max_concurrent(begin, end, at_once * amounts)
     last = float(end.max())
     return (
         peaks,

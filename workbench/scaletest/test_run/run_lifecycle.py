@@ -380,6 +380,7 @@ def build_run_conditions(
         replay_speed=plan.replay_speed,
         queue_quotas={} if cluster is None else dict(cluster.queue_quotas),
         node_changes=tuple(map(str, plan.scenario.node_changes)),
+        beside_others=options.beside_others,
         notes=tuple(notes),
     )
 
@@ -392,7 +393,8 @@ async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> 
     facts = await confirm_cluster(api, plan.scenario, context.confirmed)
     if place.admin is not None:
         await _set_up_local_cluster(place, plan)
-    return facts, await check_cluster(api, plan, facts, patient=place.admin is not None)
+    beside = context.options.beside_others
+    return facts, await check_cluster(api, plan, facts, patient=place.admin is not None, beside_others=beside)
 
 
 def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
@@ -440,7 +442,13 @@ async def _set_up_local_cluster(place: ClusterAccess, plan: Plan) -> None:
 
 
 async def check_cluster(
-    api: Connection, plan: Plan, facts: ClusterFacts, *, patient: bool, by_command: bool = False
+    api: Connection,
+    plan: Plan,
+    facts: ClusterFacts,
+    *,
+    patient: bool,
+    by_command: bool = False,
+    beside_others: bool = False,
 ) -> list[Finding]:
     """Check the cluster before a run, and refuse one that is not fit for it.
 
@@ -448,7 +456,7 @@ async def check_cluster(
     """
     end_ns = now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S if patient else 0)
     while True:
-        findings = await run_preflight(api, plan, facts, by_command=by_command)
+        findings = await run_preflight(api, plan, facts, by_command=by_command, beside_others=beside_others)
         if not any(finding.level == "refused" for finding in findings) or now_ns() > end_ns:
             raise_refusals(findings)
             return findings

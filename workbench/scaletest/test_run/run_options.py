@@ -96,6 +96,10 @@ class RunOptions(FiniteModel):
     settle_s: float = Field(
         default=30.0, gt=0, le=3600, description="The run ends when nothing has changed for this many seconds."
     )
+    beside_others: bool = Field(
+        default=False,
+        description="Run although others hold a part of the room: that is told, and the run stays valid.",
+    )
     cleanup: bool = Field(default=True, description="Delete the run's objects at the end.")
 
     def build_submitter(self, api: Connection, place: ClusterAccess) -> Submitter:
