@@ -177,8 +177,6 @@ def test_a_type_that_cannot_be_hashed_is_refused_with_what_to_do(spark: SparkSes
         (JOIN, "ShuffledHashJoin", "k"),
         ("SELECT k, v FROM a SORT BY v", "Sort", "v"),
         ("SELECT k + 1 AS more FROM (SELECT /*+ REPARTITION(2) */ k, v FROM a)", "root", "k"),
-        # On what the view is made of.
-        ("SELECT k FROM a WHERE v > 3", "Filter", "id"),
     ],
 )
 def test_a_masked_column_that_the_operator_uses_is_warned_of(
@@ -190,6 +188,44 @@ def test_a_masked_column_that_the_operator_uses_is_warned_of(
     warnings = lore.dump(frame, {number: None}, tmp_path / "d", mask={masked: "hash"}).warnings
     told = f"loreId {number}: {name} compares, sorts or computes on {masked}, which is masked: "
     assert [warning.startswith(told) for warning in warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("sql", "operator", "masked", "subtree"),
+    [
+        ("SELECT k FROM a WHERE concat(s, v) <> 'secret'", "Filter", "id", None),
+        # On what the view is made of.
+        ("SELECT k FROM a WHERE v > 3", "Filter", "id", None),
+        ("SELECT count(*) FROM (SELECT id * 2 AS n FROM range(9)) WHERE n IN (4, 6, 7)", "root", "id", "scans"),
+    ],
+)
+def test_a_literal_beside_a_masked_column_is_refused(
+    spark: SparkSession, tmp_path: Path, sql: str, operator: str, masked: str, subtree: str | None
+) -> None:
+    with pytest.raises(ConfigError, match="literal beside a masked column") as refused:
+        dumped(spark.sql(sql), operator, tmp_path / "d", mask={masked: "hash"}, subtree=subtree)
+    assert "secret" not in str(refused.value)
+
+
+def test_literals_of_other_operators_are_in_no_file_of_a_masked_dump(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql("SELECT s FROM (SELECT /*+ REPARTITION(2) */ s FROM a WHERE s <> 'n3hidden') SORT BY s")
+    folder = dumped(frame, "Sort", tmp_path / "d", mask={"s": "hash"})
+    assert [path for path in folder.rglob("*") if path.is_file() and b"n3hidden" in path.read_bytes()] == []
+    assert "Filter" in trust_check.check_trust(folder).tree
+
+
+@pytest.mark.parametrize(("kind", "n_warnings"), [("INT", 1), ("SMALLINT", 2)])
+def test_a_number_has_one_mask_in_columns_of_any_whole_type(
+    spark: SparkSession, tmp_path: Path, kind: str, n_warnings: int
+) -> None:
+    narrow = f"(SELECT CAST(id AS {kind}) AS x FROM range(30)) l"
+    frame = spark.sql(f"SELECT /*+ MERGE(l) */ l.x FROM {narrow} JOIN (SELECT id AS x FROM range(20)) r ON l.x = r.x")
+    number = lore_id(frame, "SortMergeJoin")
+    made = lore.dump(frame, {number: None}, tmp_path / "d", mask={"x": "hash"})
+    assert len(made.warnings) == n_warnings
+    assert made.warnings[1:] == [text for text in made.warnings if "may get one mask" in text]
+    left, right = (set(column(tmp_path / "d" / f"loreId-{number}", side, "x")) for side in (0, 1))
+    assert right < left
 
 
 def test_a_masked_column_that_only_passes_is_not_warned_of(spark: SparkSession, tmp_path: Path) -> None:

@@ -37,12 +37,14 @@ from workbench.lore.dumps.dump_folder import (
 from workbench.lore.dumps.dump_store import DumpStore, cap_size, write_frame, write_meta_files, write_output_rows
 from workbench.lore.replays import row_differences
 from workbench.lore.spark_bridge import operator_isolation
+from workbench.lore.spark_bridge.masked_literals import check_literals
 from workbench.lore.spark_bridge.operator_inputs import (
     MASKED_NOTE,
     ColumnMasks,
     MaskMethod,
     OperatorInput,
     choose_stored_names,
+    count_integer_bits,
     execute_plan,
     list_inputs,
     open_masking_key,
@@ -71,11 +73,13 @@ class DumpResult:
     """Result of a dump.
 
     `operators`: Names of what was dumped, by id.
+    `failures`: Errors of those that fail over their inputs, by id.
     `refused`: Reasons of the ids that were left out, by id; only in non-strict mode.
     """
 
     folders: dict[int, str] = field(default_factory=dict)
     operators: dict[int, str] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -96,6 +100,8 @@ def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
                 with job_description(tree.bridge, f"lore dump, loreId {lore_id}"):
                     result.folders[lore_id] = dump.write_dump()
                 result.operators[lore_id] = dump.name
+                if dump.failure is not None:
+                    result.failures[lore_id] = dump.failure
                 result.warnings += [*dump.masking.warnings, *dump.list_run_warnings()]
             except Exception as error:
                 if settings.strict:
@@ -137,12 +143,13 @@ class OperatorDump:
         self.chosen = None if partitions is None else sorted(partitions)
         self.bridge = tree.bridge
         self.quiet = self.bridge.quiet_bridge()
-        self.masking = ColumnMasks(settings, key)
+        self.masking = ColumnMasks(settings, key, count_integer_bits(tree, settings.mask))
         self.final = f"loreId-{node.lore_id}"
         self.scratch = f".{self.final}-{uuid.uuid4().hex[:12]}"
         self.parent = store
         self.unrepeatable: str | None = None
         self.uncompared: str | None = None
+        self.failure: str | None = None
         self.missing_modules: list[str] = []
         self.plan: Any = node.java
         self.store = store.subfolder(self.scratch)
@@ -165,7 +172,11 @@ class OperatorDump:
             self.plan, sources = cut_subtree(self.node, self.settings.subtree, self.bridge)
         parts = (find_unrepeatable_part(operator_input.source, self.bridge) for operator_input in sources)
         self.unrepeatable = next((part for part in parts if part), None)
-        self.masking.check_names(self.node, sources, self.bridge)
+        self.masking.check_columns(self.node, sources, self.bridge)
+        if masked_ids := self.masking.list_masked_ids(sources, self.bridge):
+            kind = self.settings.subtree
+            is_input = (lambda _: True) if kind is None else partial(is_subtree_input, kind=kind)
+            check_literals(self.plan, masked_ids, self.bridge, is_input=is_input)
         self.store.make_folder()
         try:
             with cap_size(self.store, self.settings.max_bytes):
@@ -177,6 +188,7 @@ class OperatorDump:
                     self.missing_modules = select_missing_modules(name for one in functions for name in one.modules)
                 entries, output = self._write_parts(plan, prepared)
             self._write_sidecar(plan, entries, output)
+            self.failure = None if output.error is None else f"{output.error.error_class}: {output.error.message}"
             self.parent.move(self.scratch, self.final)
         except BaseException:
             self.parent.remove(self.scratch)
@@ -260,7 +272,9 @@ class OperatorDump:
         raise ConfigError(
             f"the subtree of {self.node.name} gives other rows alone than in the query",
             where=f"loreId {self.node.lore_id}, --subtree",
-            found=f"{subtree_print.n_rows} rows, {original.n_rows} in the query",
+            found=f"{subtree_print.n_rows} rows, {original.n_rows} in the query; {varying} gives other rows in each run"
+            if (varying := find_unrepeatable_part(self.plan, self.bridge))
+            else f"{subtree_print.n_rows} rows, {original.n_rows} in the query",
             do="dump one operator of it without --subtree",
         )
 
@@ -439,7 +453,8 @@ class OperatorDump:
             operator=self.name,
             operator_class=str(self.node.java.getClass().getName()),
             operator_text=self.node.text,
-            tree=self.tree.render_text(metrics=False),
+            # Texts of other operators may have literals that are values of a masked column.
+            tree=self.tree.render_text(metrics=False, texts=not masked),
             plan_hash=self.tree.plan_hash,
             time_zone=str(self.bridge.spark.conf.get("spark.sql.session.timeZone")),
             ansi=str(self.bridge.spark.conf.get("spark.sql.ansi.enabled")) == "true",

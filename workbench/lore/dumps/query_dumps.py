@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import ConfigError, InvalidResultError, WorkbenchError
 from workbench.lore import config
+from workbench.lore.dumps.dump_store import DumpStore
 from workbench.lore.dumps.operator_dump import DumpResult, dump_plan
 from workbench.lore.dumps.operator_selection import Selection
 from workbench.lore.spark_bridge.operator_inputs import find_refusal, operator_output_rdd
+from workbench.lore.spark_bridge.operator_isolation import PARTITION_MIXING_OPERATORS
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree, check_same_shape, unwrap_operator
 from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure, tag_plan
 from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, job_description, simple_class_name
@@ -65,9 +67,18 @@ def dump_failing_operator(frame: DataFrame, settings: DumpSettings) -> DumpResul
     failure = _run_failing_query(bridge, query)
     tree = PlanTree.from_plan(bridge, query.executedPlan())
     node, partition, confirmed = _find_failing_operator(tree, failure)
-    chosen = Selection(frozenset([partition])) if partition is not None else Selection()
+    is_mixed = node.name in PARTITION_MIXING_OPERATORS
+    chosen = Selection() if partition is None or is_mixed else Selection(frozenset([partition]))
     lore_id = node.lore_id if node.lore_id is not None else -1
     dumped = dump_plan(tree, settings.model_copy(update={"ids": {lore_id: chosen}}))
+    if lore_id in dumped.folders and lore_id not in dumped.failures:
+        DumpStore(bridge, settings.path).remove(f"loreId-{lore_id}")
+        raise InvalidResultError(
+            f"{node.name} fails in the query and not over the inputs that were dumped",
+            where=f"loreId {lore_id}",
+            found=str(confirmed),
+            do="dump while the query runs: --mode inline",
+        )
     place = "" if partition is None else f" on partition {partition}"
     dumped.warnings.insert(0, f"loreId {lore_id}, {node.name}, fails{place}: {confirmed}")
     return dumped
@@ -132,6 +143,7 @@ def _find_failing_operator(tree: PlanTree, failure: OperatorFailure) -> tuple[Pl
             died = _run_operator_alone(tree, node, partition)
             if died is None or died.error_class != failure.error_class:
                 continue
+            node, died = _find_lowest_failing(tree, node, partition, died)
             if reason := find_refusal(node, tree.bridge):
                 raise InvalidResultError(
                     f"the query fails in {node.name}, which cannot be dumped",
@@ -145,6 +157,20 @@ def _find_failing_operator(tree: PlanTree, failure: OperatorFailure) -> tuple[Pl
         found=str(failure),
         do="for failures that are intermittent or due to memory, dump while the query runs: --mode inline",
     )
+
+
+def _find_lowest_failing(
+    tree: PlanTree, top: PlanNode, partition: int | None, died: OperatorFailure
+) -> tuple[PlanNode, OperatorFailure]:
+    """The first operator below a failing one that fails as it does, or that one: what is above only passes it on."""
+    for node in top.iter_nodes():
+        if node is top or node.lore_id is None:
+            continue
+        for tried in dict.fromkeys((partition, None)):
+            below = _run_operator_alone(tree, node, tried)
+            if below is not None and below.error_class == died.error_class:
+                return node, below
+    return top, died
 
 
 def _run_operator_alone(tree: PlanTree, node: PlanNode, partition: int | None) -> OperatorFailure | None:

@@ -24,6 +24,7 @@ from workbench.lore.spark_bridge.operator_inputs import (
     OperatorInput,
     build_key_literal,
     choose_stored_names,
+    count_integer_bits,
     list_inputs,
 )
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
@@ -271,6 +272,7 @@ class CaptureTargets:
         self._signatures: Any = self.bridge.jvm.workbench.lore.Signature()
         self._occurrences = self._find_places(tree)
         self.key = build_key_literal()
+        self.integer_bits = count_integer_bits(tree, settings.mask)
 
     def _find_places(self, tree: PlanTree) -> dict[int, tuple[str, int]]:
         """Map each operator's id to its signature and its place among the operators of that signature."""
@@ -293,8 +295,8 @@ class CaptureTargets:
                 found=owner,
                 do="dump without mode=inline, or run the query without the accelerator",
             )
-        masking = ColumnMasks(self.settings, self.key)
-        masking.check_names(node, sources, self.bridge)
+        masking = ColumnMasks(self.settings, self.key, self.integer_bits)
+        masking.check_columns(node, sources, self.bridge)
         place = f"loreId-{node.lore_id}"
         bound: dict[str, Any] = {}
         inputs = []

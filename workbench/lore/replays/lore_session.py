@@ -89,7 +89,15 @@ class LoreSession:
                     found=result.failure,
                     do="look at the row that the error names, or leave out rows by halves",
                 )
-            return pl.read_parquet(out)
+            rows = pl.read_parquet(out)
+            if result.n_rows and not rows.width:
+                raise InputError(
+                    "the output has rows without columns, which no table can hold",
+                    where=folder,
+                    found=f"{result.n_rows} rows",
+                    do="count them by command: workbench lore run",
+                )
+            return rows
 
     def close(self) -> None:
         """End Spark and its process; nothing when it has ended."""

@@ -109,6 +109,7 @@ def _run_over(dump: operator_replay.OpenDump, options: RunOptions, scratch: Path
         frame = row_differences.number_columns(bridge.quiet_bridge(), over.output_rdd(), over.attributes)
         named = name_columns(frame, [str(attribute.name()) for attribute in over.attributes])
         rows = collect_table(named)
+        n_rows = rows.height if rows.width else named.count()
     except Exception as error:  # noqa: BLE001 - a failure of the operator is the result
         failure = describe_failure(error)
         refuse_environment_fault(failure, f"loreId {sidecar.lore_id}")
@@ -117,7 +118,7 @@ def _run_over(dump: operator_replay.OpenDump, options: RunOptions, scratch: Path
         rows.write_parquet(options.out)
     shown = rows.head(options.show).write_ndjson().splitlines() if rows.width else []
     return result.model_copy(
-        update={"n_rows": rows.height, "rows": shown, "out": None if options.out is None else str(options.out)}
+        update={"n_rows": n_rows, "rows": shown, "out": None if options.out is None else str(options.out)}
     )
 
 

@@ -74,6 +74,9 @@ def row_hash_sql(types: Iterable[str]) -> str:
 def _value_expressions(column: str, kind: str) -> list[str]:
     if "variant" in kind:
         return [f"to_json({column})" if kind == "variant" else f"to_json(struct({column}))"]
+    if " collate " in kind and kind.startswith("string"):
+        # Spark hashes texts that a collation calls equal alike; the bytes are what is compared.
+        return [f"encode({column}, 'UTF-8')"]
     # JSON shows nested nulls and negative zeros; a cast to string has null for 'null'.
     nested = kind.startswith(("array", "map", "struct"))
     return [column, f"to_json({column}, map('ignoreNullFields', 'false'))"] if nested else [column]

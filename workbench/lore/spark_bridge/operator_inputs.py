@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError
-from workbench.lore.spark_bridge.physical_plan import HOOK_OPERATORS, PlanNode, unwrap_operator
+from workbench.lore.spark_bridge.physical_plan import HOOK_OPERATORS, PlanNode, PlanTree, unwrap_operator
 from workbench.lore.spark_bridge.spark_internals import CODEGEN_WRAPPERS, Bridge, simple_class_name
 
 if TYPE_CHECKING:
@@ -37,11 +37,20 @@ _STREAMING_OPERATORS = re.compile(r"(StateStore|Stateful|Streaming|MicroBatch|Gr
 _OBJECT_TYPE = "ObjectType"
 # Functions of the file that a task reads: a replay reads the files of the dump.
 _FILE_FUNCTIONS = re.compile(r"\b(input_file_name|input_file_block_start|input_file_block_length)\(\)")
+# Types by Spark's JSON; nested ones are objects there.
+_KNOWN_TYPES = re.compile(
+    r"boolean|byte|short|integer|long|float|double|decimal(\(.*\))?|string( collate \S+)?|(var)?char\(\d+\)|binary|date"
+    r"|timestamp(_ntz|_ltz)?|interval.*|variant|void|udt"
+)
 _ILLEGAL_NAME = re.compile(r"[ ,;{}()\n\t=]")
 MASKED_NOTE = "masked: results differ from the original"
 MaskMethod = Literal["hash", "null"]
 # Keys of a hashed relation are bound by position, as are the columns of a union's inputs.
 _KINDS_BY_POSITION = ("broadcast", "subquery")
+# Bits of a mask that fit into each type of whole numbers.
+_INTEGER_BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 64}
+# With fewer bits several values of a column are likely to have one mask.
+_FEW_BITS = 15
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,8 @@ def _find_type_refusal(attribute: Any, *, stored: bool) -> str | None:
     if simple_class_name(attribute.dataType()).rstrip("$") == _OBJECT_TYPE:
         return "it passes JVM objects of a typed Dataset, which no file can hold; dump the operator above or below"
     kinds = list(_iter_types(json.loads(attribute.dataType().json())))
+    if unknown := [kind for kind in kinds if isinstance(kind, str) and not _KNOWN_TYPES.fullmatch(kind)]:
+        return f"column {attribute.name()} has the type {unknown[0]}, which LORE does not know; cast it in the query"
     if "interval" in kinds:
         return f"column {attribute.name()} is a calendar interval, which Parquet cannot hold; cast it in the query"
     if "void" in kinds and stored:
@@ -266,10 +277,12 @@ class ColumnMasks:
     """Masks and selection of the columns of inputs.
 
     `key`: SQL of the hash key (`open_masking_key`), the same for all operators of a dump.
+    `integer_bits`: Bits of the mask of a whole number, the same for all columns: an int and a bigint still match.
     """
 
     settings: DumpSettings
     key: str
+    integer_bits: int = _INTEGER_BITS["bigint"]
     warnings: list[str] = field(default_factory=list)
 
     def mask_method(self, name: str) -> MaskMethod | None:
@@ -285,8 +298,8 @@ class ColumnMasks:
             for attribute in bridge.to_list(operator_input.output)
         )
 
-    def check_names(self, node: PlanNode, inputs: list[OperatorInput], bridge: Bridge) -> None:
-        """Refuse unknown columns, and warn where the operator uses a masked one."""
+    def check_columns(self, node: PlanNode, inputs: list[OperatorInput], bridge: Bridge) -> None:
+        """Refuse unknown columns; warn where the operator uses a masked one, and where masks are few."""
         names = {
             str(attribute.name()).lower()
             for operator_input in inputs
@@ -304,6 +317,26 @@ class ColumnMasks:
                     f"loreId {node.lore_id}: {node.name} compares, sorts or computes on {name}, which is masked: "
                     "matches, order and values of rows may change"
                 )
+        short = {
+            str(attribute.name())
+            for operator_input in inputs
+            for attribute in bridge.to_list(operator_input.output)
+            if self.mask_method(str(attribute.name())) == "hash" and _type_name(attribute) in _INTEGER_BITS
+        }
+        if short and self.integer_bits <= _FEW_BITS:
+            self.warnings.append(
+                f"loreId {node.lore_id}: whole numbers have {2**self.integer_bits:,} masks, as many as the narrowest "
+                f"masked column can hold: different values of {', '.join(sorted(short))} may get one mask"
+            )
+
+    def list_masked_ids(self, inputs: list[OperatorInput], bridge: Bridge) -> set[int]:
+        """Expression ids of the masked columns of these inputs."""
+        return {
+            int(attribute.exprId().id())
+            for operator_input in inputs
+            for attribute in bridge.to_list(operator_input.output)
+            if self.mask_method(str(attribute.name()))
+        }
 
     def _list_kept_columns(self) -> list[list[str]]:
         columns = self.settings.columns
@@ -339,7 +372,26 @@ class ColumnMasks:
         column, kind = f"`{stored}`", str(attribute.dataType().catalogString())
         if how == "null":
             return f"CAST(NULL AS {kind})"
+        if kind in _INTEGER_BITS:
+            number = f"xxhash64({self.key}, CAST({column} AS BIGINT))"
+            bits = min(self.integer_bits, _INTEGER_BITS[kind])
+            mask = number if bits == _INTEGER_BITS["bigint"] else f"{number} & {2**bits - 1}L"
+            return f"IF({column} IS NULL, NULL, CAST({mask} AS {kind}))"
         return f"IF({column} IS NULL, NULL, {_hash_expression(column, kind, self.key, str(attribute.name()))})"
+
+
+def count_integer_bits(tree: PlanTree, masks: Mapping[str, MaskMethod] | None) -> int:
+    """Bits that fit into every hashed column of whole numbers of a plan."""
+    names = {name.lower() for name, how in (masks or {}).items() if how == "hash"}
+    if not names:
+        return _INTEGER_BITS["bigint"]
+    attributes = [attribute for node in tree.root.iter_nodes() for attribute in tree.bridge.to_list(node.java.output())]
+    kinds = [_type_name(attribute) for attribute in attributes if str(attribute.name()).lower() in names]
+    return min((_INTEGER_BITS[kind] for kind in kinds if kind in _INTEGER_BITS), default=_INTEGER_BITS["bigint"])
+
+
+def _type_name(attribute: Any) -> str:
+    return str(attribute.dataType().catalogString())
 
 
 def find_used_names(node: PlanNode, bridge: Bridge) -> set[str]:
@@ -360,10 +412,6 @@ def _hash_expression(column: str, kind: str, key: str, name: str) -> str:
     plain = {
         "string": f"substring(sha2(concat({key}, {column}), 256), 1, 32)",
         "binary": f"unhex(sha2(concat(encode({key}, 'UTF-8'), {column}), 256))",
-        "bigint": number,
-        "int": f"CAST({number} & 2147483647L AS INT)",
-        "smallint": f"CAST({number} & 32767L AS SMALLINT)",
-        "tinyint": f"CAST({number} & 127L AS TINYINT)",
         "boolean": f"({number} & 1L) = 1L",
         "double": f"CAST({number} & 4294967295L AS DOUBLE)",
         "float": f"CAST({number} & 16777215L AS FLOAT)",

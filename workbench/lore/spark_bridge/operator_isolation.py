@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -165,6 +165,11 @@ class RebuiltOperator:
         """RDD of the output rows; each call computes them again."""
         self.bridge.activate()
         return self.plan.execute()
+
+    def copy_plan(self) -> RebuiltOperator:
+        """The same over new nodes, which have no shuffle files or broadcasts of an earlier run."""
+        self.bridge.activate()
+        return replace(self, plan=self.plan.clone())
 
     def read_metrics(self) -> dict[str, tuple[int, str]]:
         """Metrics of the plan's nodes: node.metric → (value, unit); the unit of a number of things is empty.

@@ -131,10 +131,11 @@ class PlanTree:
         add_lines(self.root, 0)
         return lines
 
-    def render_text(self, *, width: int = 160, metrics: bool = True) -> str:
+    def render_text(self, *, width: int = 160, metrics: bool = True, texts: bool = True) -> str:
         """The tree as text, one operator per line, with rows and times where known, and what cannot be dumped."""
         lines = []
-        for depth, node, text in self.list_lines():
+        for depth, node, full_text in self.list_lines():
+            text = full_text if texts else f"{full_text.partition('] ')[0]}] {node.name}"
             measured = _format_measurements(node) if metrics else ""
             room = max(width - 2 * depth - len(measured), 40)
             lines.append("  " * depth + (text if len(text) <= room else text[: room - 1] + "…") + measured)

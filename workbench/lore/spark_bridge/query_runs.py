@@ -58,6 +58,7 @@ PREFERRED_OPERATORS = ("Join", "Aggregate", "CartesianProduct")
 _OPAQUE_LEAVES = ("RDDScanExec", "ExternalRDDScanExec", "RowDataSourceScanExec", "BatchScanExec", "ReusedSubqueryExec")
 # Operators that take the first rows that arrive.
 _LIMITS = ("CollectLimitExec", "LocalLimitExec", "GlobalLimitExec", "BaseLimitExec", "CollectTailExec", "SampleExec")
+_KEYED_AGGREGATES = ("HashAggregateExec", "SortAggregateExec", "ObjectHashAggregateExec")
 _PYTHON_OPERATORS = re.compile(r"Python|Pandas|InArrow|ArrowWindow|ArrowAggregate")
 _USER_FUNCTIONS = re.compile(r"PythonUDF|ScalaUDF|ScalaAggregator|HiveSimpleUDF|HiveGenericUDF|PythonUDAF|PythonUDTF")
 
@@ -375,6 +376,10 @@ def find_unrepeatable_part(plan: Any, bridge: Bridge) -> str | None:
     kind = simple_class_name(plan)
     if kind in _OPAQUE_LEAVES or kind in _LIMITS or _PYTHON_OPERATORS.search(kind):
         return kind.removesuffix("Exec")
+    if kind in _KEYED_AGGREGATES and (key := _find_collated_key(plan, bridge)):
+        return (
+            f"{kind.removesuffix('Exec')} by {key}, which keeps one spelling of those that its collation calls equal,"
+        )
     for expression in bridge.to_list(plan.expressions()):
         if not bool(expression.deterministic()):
             return f"{_first_line(expression)} of {kind.removesuffix('Exec')}"
@@ -385,6 +390,13 @@ def find_unrepeatable_part(plan: Any, bridge: Bridge) -> str | None:
     for below in (*bridge.to_list(plan.children()), *bridge.to_list(plan.subqueries()), *cached):
         if part := find_unrepeatable_part(below, bridge):
             return part
+    return None
+
+
+def _find_collated_key(plan: Any, bridge: Bridge) -> str | None:
+    for key in bridge.to_list(plan.groupingExpressions()):
+        if " collate " in str(key.dataType().catalogString()).lower():
+            return str(key.name())
     return None
 
 
