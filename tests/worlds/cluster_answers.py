@@ -206,13 +206,14 @@ def _find_truth(world: World, played: Played) -> tuple[set[str], set[str]]:
     return some, clear
 
 
-def _read_names(named: str | None) -> set[str]:
+def read_names(named: str | None) -> set[str]:
+    """What an answer names as the limit."""
     return {factor for word, factor in _NAMES if named is not None and word in named}
 
 
 def _judge_bound(world: World, played: Played, analysis: Analysis, named: str | None) -> list[str]:
     some, _ = _find_truth(world, played)
-    names = _read_names(named)
+    names = read_names(named)
     if not named or "not known" in named:
         return []
     if not names:
@@ -344,7 +345,7 @@ def _list_refusals(world: World, played: Played, analysis: Analysis, named: str 
     refused = [f"invalid: {reason}"[:160] for reason in analysis.reasons]
     _, clear = _find_truth(world, played)
     clear -= {"still"}
-    if clear and not refused and not _read_names(named):
+    if clear and not refused and not read_names(named):
         refused.append(f"the limit {sorted(clear)} is not named ({named})")
     return refused
 

@@ -133,7 +133,7 @@ def draw_world(seed: int) -> World:
     if planted in (MIG, FPGA):
         per_node = float(rng.integers(1, 4))
         offers[planted] = per_node
-        entry |= {"kind": "Template", "gpus": 0, "pods": 1, "template": _build_template({planted: "1"})}
+        entry |= {"kind": "Template", "gpus": 0, "pods": 1, "template": build_template({planted: "1"})}
     elif planted == "cpu":
         per_node = float(rng.integers(1, max(2, gpus // 2 + 1)))
         entry["cpus"] = float(int(cpus / per_node) - 1)
@@ -146,7 +146,7 @@ def draw_world(seed: int) -> World:
     elif planted == AFFINITY:
         per_node = 1.0
         offers[GPU] = float(max(gpus, 4))
-        entry |= {"kind": "Template", "gpus": 1, "pods": 1, "template": _build_template({GPU: "1"}, is_spread=True)}
+        entry |= {"kind": "Template", "gpus": 1, "pods": 1, "template": build_template({GPU: "1"}, is_spread=True)}
     elif planted == GPU and gpus > 2 and rng.random() < 0.3:
         entry["gpus"] = 2
         per_node = gpus / 2
@@ -184,7 +184,8 @@ def draw_world(seed: int) -> World:
     return world
 
 
-def _build_template(limits: dict[str, str], *, is_spread: bool = False) -> dict[str, Any]:
+def build_template(limits: dict[str, str], *, is_spread: bool = False) -> dict[str, Any]:
+    """A Job whose pods ask for these devices; spread over the nodes, one on each, if that is wanted."""
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}],

@@ -70,7 +70,12 @@ def test_all_reasons_are_told_at_once() -> None:
     [
         ({"kind": "Pod", "gpus": 1, "lifetime": 1}, {}, "ok", "nvidia.com/gpu (8 are free)"),
         ({"kind": "Pod", "gpus": 1}, {}, "warning", "pods wait for "),
-        ({"kind": "Pod", "gpus": 16}, {}, "warning", "requests 16 nvidia.com/gpu, and no node offers more than 8: the pod stays pending"),
+        (
+            {"kind": "Pod", "gpus": 16},
+            {},
+            "warning",
+            "16 nvidia.com/gpu, and no node offers more than 8: the pod stays",
+        ),
     ],
 )
 def test_the_capacity_is_held_against_what_is_wanted(

@@ -55,7 +55,9 @@ _GPUS = {
     "in_partial_gangs": "held by incomplete gangs",
     "stranded": "free, too few on a node",
     "free": "free",
+    "held_by_others": "held by others",
 }
+_GPU_SHADES = (COLOURS["accelerator"], COLOURS["failure"], CATEGORIES[3], "#c9d1db", CATEGORIES[4])
 MARKED_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 PRESSURE_HEIGHT_PX = 220
 MAX_LINES, MIN_SHOWN_S = 6, 0.001
@@ -275,7 +277,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
 
 
 def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
-    """How were the GPUs used? At work, held by incomplete gangs, free, or free but of no use to the largest pod.
+    """How were the GPUs used? At work, held by incomplete gangs or by others, free, or too few for the largest pod.
 
     Parameters
     ----------
@@ -286,7 +288,8 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
 
     table = GPUS.check(gpus)
     # Areas of steps need a point where something changes, and at the ends.
-    states = pl.struct("capacity", "allocated", "waiting", "in_partial_gangs", "stranded")
+    table = table.with_columns(pl.col("held_by_others").fill_null(0.0))
+    states = pl.struct("capacity", "allocated", "waiting", "in_partial_gangs", "stranded", "held_by_others")
     row = pl.int_range(pl.len())
     table = table.filter((states != states.shift(1)).fill_null(value=True) | (row == 0) | (row == pl.len() - 1))
     table = table.with_columns(pl.col("at_s").round(3))
@@ -295,15 +298,17 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
         (pl.col("allocated") - pl.col("in_partial_gangs")).alias(_GPUS["allocated"]),
         pl.col("in_partial_gangs").alias(_GPUS["in_partial_gangs"]),
         pl.col("stranded").alias(_GPUS["stranded"]),
-        (pl.col("capacity") - pl.col("allocated") - pl.col("stranded")).alias(_GPUS["free"]),
+        (pl.col("capacity") - pl.col("allocated") - pl.col("held_by_others") - pl.col("stranded")).alias(_GPUS["free"]),
+        pl.col("held_by_others").alias(_GPUS["held_by_others"]),
     )
-    frame = parts.unpivot(index="at_s", variable_name="state", value_name="gpus")
-    order = pl.DataFrame({"state": list(_GPUS.values()), "rank": [0, 1, 2, 3]})
+    names = [name for name in _GPUS.values() if name != _GPUS["held_by_others"] or table["held_by_others"].any()]
+    frame = parts.unpivot(index="at_s", on=names, variable_name="state", value_name="gpus")
+    order = pl.DataFrame({"state": names, "rank": list(range(len(names)))})
     frame = frame.join(order, on="state").sort("at_s", "rank")
     top = pl.col("gpus").cum_sum().over("at_s")
     frame = frame.with_columns(top=top, bottom=top - pl.col("gpus")).drop("rank", "gpus")
-    shades = [COLOURS["accelerator"], COLOURS["failure"], CATEGORIES[3], "#c9d1db"]
-    colours = alt.Scale(domain=list(_GPUS.values()), range=shades)
+    shades = dict(zip(_GPUS.values(), _GPU_SHADES, strict=True))
+    colours = alt.Scale(domain=names, range=[shades[name] for name in names])
     areas = (
         alt.Chart(frame)
         .mark_area(interpolate="step-after", opacity=0.85)
@@ -311,13 +316,13 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
             x=alt.X("at_s", type="quantitative", title="time since the start [s]"),
             y=alt.Y("bottom", type="quantitative", title="GPUs"),
             y2=alt.Y2("top"),
-            color=alt.Color("state", type="nominal", title=None, scale=colours, sort=list(_GPUS.values())),
+            color=alt.Color("state", type="nominal", title=None, scale=colours, sort=names),
         )
     )
     waiting = alt.Chart(table.select("at_s", "waiting"))
     line = waiting.mark_line(interpolate="step-after", strokeWidth=2, strokeDash=[4, 2], color=CATEGORIES[1])
     waiting_line = line.encode(x=alt.X("at_s", type="quantitative"), y=alt.Y("waiting", type="quantitative"))
-    subtitle = "dashed: GPUs that pods wait for; only this run's own pods are known"
+    subtitle = "dashed: GPUs that this run's pods wait for"
     return finish_chart(alt.layer(areas, waiting_line), "What were the GPUs doing?", subtitle, table, height=HEIGHT_PX)
 
 
