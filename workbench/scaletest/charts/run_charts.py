@@ -301,7 +301,7 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
         (pl.col("capacity") - pl.col("allocated") - pl.col("held_by_others") - pl.col("stranded")).alias(_GPUS["free"]),
         pl.col("held_by_others").alias(_GPUS["held_by_others"]),
     )
-    names = [name for name in _GPUS.values() if name != _GPUS["held_by_others"] or table["held_by_others"].any()]
+    names = [name for name in _GPUS.values() if name != _GPUS["held_by_others"] or table["held_by_others"].sum() > 0]
     frame = parts.unpivot(index="at_s", on=names, variable_name="state", value_name="gpus")
     order = pl.DataFrame({"state": names, "rank": list(range(len(names)))})
     frame = frame.join(order, on="state").sort("at_s", "rank")
