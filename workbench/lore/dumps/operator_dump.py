@@ -58,7 +58,7 @@ from workbench.lore.spark_bridge.operator_isolation import (
     read_input_rows,
 )
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
-from workbench.lore.spark_bridge.query_runs import describe_failure, find_unrepeatable_part
+from workbench.lore.spark_bridge.query_runs import describe_failure, find_unrepeatable_part, sees_partition_number
 from workbench.lore.spark_bridge.spark_internals import Bridge, job_description, run_in_threads
 from workbench.lore.trust import allow_lists, trust_check
 
@@ -219,6 +219,9 @@ class OperatorDump:
             imports = f"its Python functions import {', '.join(self.missing_modules)}, which the dump does not have"
             do = "where it is replayed, put the folder of the file on PYTHONPATH"
             notes.append(f"loreId {self.node.lore_id}: {imports}: {do}")
+        if self.chosen is not None and sees_partition_number(self.plan, self.bridge):
+            numbers = "arguments of its Python functions may hang on the number of the partition"
+            notes.append(f"loreId {self.node.lore_id}: {numbers}, which is another one where not all are dumped")
         if self.unrepeatable is None:
             return notes
         return [

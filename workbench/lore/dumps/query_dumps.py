@@ -16,7 +16,7 @@ from workbench.lore.dumps.operator_selection import Selection
 from workbench.lore.spark_bridge.operator_inputs import find_refusal, operator_output_rdd
 from workbench.lore.spark_bridge.operator_isolation import PARTITION_MIXING_OPERATORS
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree, check_same_shape, unwrap_operator
-from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure, tag_plan
+from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure, sees_partition_number, tag_plan
 from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, job_description, simple_class_name
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def dump_failing_operator(frame: DataFrame, settings: DumpSettings) -> DumpResul
     failure = _run_failing_query(bridge, query)
     tree = PlanTree.from_plan(bridge, query.executedPlan())
     node, partition, confirmed = _find_failing_operator(tree, failure)
-    is_mixed = node.name in PARTITION_MIXING_OPERATORS
+    is_mixed = node.name in PARTITION_MIXING_OPERATORS or sees_partition_number(node.java, bridge)
     chosen = Selection() if partition is None or is_mixed else Selection(frozenset([partition]))
     lore_id = node.lore_id if node.lore_id is not None else -1
     dumped = dump_plan(tree, settings.model_copy(update={"ids": {lore_id: chosen}}))

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+MAX_TRIED_PARTITIONS = 50
+
+
 @dataclass(frozen=True)
 class Verification:
     """Result of a comparison.
@@ -124,7 +127,11 @@ def verify_replay(
     try:
         frame, prints = _run_operator(sidecar, rebuilt, expected)
     except Exception as error:  # noqa: BLE001 - failures are compared, too
-        return _compare_failure(sidecar, describe_failure(error))
+        failure = describe_failure(error)
+        wanted = sidecar.output.error
+        if wanted is not None and (wanted.error_class, wanted.message) != (failure.error_class, failure.message):
+            failure = _find_same_failure(sidecar, rebuilt) or failure
+        return _compare_failure(sidecar, failure)
     if sidecar.output.error is not None:
         wanted = sidecar.output.error
         note = f"the original failed with {wanted.error_class}, and the replay did not fail"
@@ -162,6 +169,20 @@ def _check_repeatable(
     except Exception as error:  # noqa: BLE001 - fails now and then: not repeatable either
         return replace(compared, repeatable=False, note=(*compared.note, f"it failed when run again: {error}"[:500]))
     return replace(compared, repeatable=merge_prints(again) == merge_prints(prints))
+
+
+def _find_same_failure(sidecar: Sidecar, rebuilt: RebuiltOperator) -> OperatorFailure | None:
+    """The expected failure, if a partition alone gives it: where several fail, any of them is the first."""
+    wanted = sidecar.output.error
+    assert wanted is not None
+    for number in range(min(int(rebuilt.output_rdd().getNumPartitions()), MAX_TRIED_PARTITIONS)):
+        try:
+            rebuilt.bridge.pad_partitions(rebuilt.output_rdd(), [number]).count()
+        except Exception as error:  # noqa: BLE001 - a failure is what is looked for
+            failure = describe_failure(error)
+            if (failure.error_class, failure.message) == (wanted.error_class, wanted.message):
+                return failure
+    return None
 
 
 def _compare_failure(sidecar: Sidecar, failure: OperatorFailure) -> Verification:

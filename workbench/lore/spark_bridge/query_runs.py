@@ -393,6 +393,16 @@ def find_unrepeatable_part(plan: Any, bridge: Bridge) -> str | None:
     return None
 
 
+def sees_partition_number(plan: Any, bridge: Bridge) -> bool:
+    """Whether the arguments of an operator's Python functions may hang on the number of the task's partition.
+
+    Where some partitions are computed alone, tasks are numbered from 0.
+    """
+    if not _PYTHON_OPERATORS.search(simple_class_name(plan)):
+        return False
+    return any(not bool(expression.deterministic()) for expression in bridge.to_list(plan.expressions()))
+
+
 def _find_collated_key(plan: Any, bridge: Bridge) -> str | None:
     for key in bridge.to_list(plan.groupingExpressions()):
         if " collate " in str(key.dataType().catalogString()).lower():
