@@ -12,6 +12,7 @@ import pytest
 
 from tests.fakes.scale_runs import Passage, Plan, analysis, delayed, queue, ramp_of, served
 from workbench.scaletest.analysis.bottlenecks import (
+    ANSWERED,
     BOTTLENECK,
     CLIENT_LIMIT,
     DELAY,
@@ -269,7 +270,14 @@ TRUTHS = {
     "a scheduler that is away for 15 s": Truth(
         replace(LATE, due_s=steady(400, 10), bind=between(10, 25)),
         {SCHEDULED: STOPPED},
-        ("no pods scheduled for up to",),
+        ("No pods scheduled between 9.91 and 25 s, while 150 waited", "sustains at least 10 pods/s"),
+        valid=False,
+    ),
+    "an API server that is away for 6 s": Truth(
+        of(300, 10, accept=between(10, 16)), {ANSWERED: STOPPED}, ("No requests answered between 9.9",), valid=False
+    ),
+    "a controller that is away for 9 s": Truth(
+        of(300, 10, make=between(10, 19)), {MADE: STOPPED}, ("No pods made between 9.9",), valid=False
     ),
     "some that never start": Truth(
         Plan(

@@ -25,9 +25,11 @@ from workbench.scaletest.analysis.stage_waits import (
     NO_QUOTA,
     TOLD_FRACTION,
     BlindTimes,
+    Pause,
     Stretch,
     WaitFinding,
     classify_reason,
+    find_pauses,
     find_stretch,
     judge_waits,
     read_quota,
@@ -74,6 +76,7 @@ _WHO = {
     SCHEDULED: "the scheduler",
     STARTED: "the kubelets (simulated on simulated nodes)",
 }
+ANSWERED = "requests answered"
 # From what a wait at the stage counts.
 _SINCE = {
     RELEASED: "they were accepted",
@@ -106,6 +109,41 @@ class ServerEvidence:
         return ServerEvidence(self.requests.filter((at >= begin) & (at + 1 <= end)), looks, self.components)
 
 
+def find_stops(
+    passages: StagePassages,
+    submissions: pl.DataFrame,
+    room: Room,
+    *,
+    refusals: pl.DataFrame | None = None,
+    gaps: pl.DataFrame | None = None,
+    beats: pl.DataFrame | None = None,
+    in_turn: bool = False,
+) -> list[Pause]:
+    """Find the times in which a stage, or the API server, let nothing through though work waited, and then went on.
+
+    `submissions`: `sent_s, acked_s`. Others as for `find_bottlenecks`. Pods that waited for room, or that a quota
+    refused, tell nothing of a stage.
+    """
+    blind = _list_blind_times(gaps)
+    if beats is not None and beats.height:
+        late = beats.filter(pl.col("lag_s") >= MIN_DELAY_S)
+        seen_s = pl.col("sent_s") + pl.col("ack_s") + pl.col("lag_s")
+        blind = BlindTimes((*blind.spans, *late.select("sent_s", seen_s=seen_s).iter_rows()))
+    stages = {
+        step: waits
+        for step, waits in passages.list_waits().items()
+        if step != RELEASED and not (step == MADE and (in_turn or (refusals is not None and refusals.height)))
+    }
+    calls = submissions.filter(pl.col("acked_s").is_not_null() & pl.col("sent_s").is_not_null())
+    stages[ANSWERED] = StageWaits(calls["sent_s"].to_numpy().astype(float), calls["acked_s"].to_numpy().astype(float))
+    pauses = [pause for step, waits in stages.items() for pause in find_pauses(step, waits, blind)]
+    return [
+        pause
+        for pause in pauses
+        if pause.step != SCHEDULED or room.full_fraction(pause.begin_s, pause.end_s) < 1 - FULL
+    ]
+
+
 def find_bottlenecks(
     passages: StagePassages,
     evidence: ServerEvidence,
@@ -115,6 +153,7 @@ def find_bottlenecks(
     refusals: pl.DataFrame | None = None,
     gaps: pl.DataFrame | None = None,
     beats: pl.DataFrame | None = None,
+    stops: Sequence[Pause] = (),
     in_turn: bool = False,
 ) -> pl.DataFrame:
     """Find each stage that work waited for: whether it held work back, its rate, and the client that was at its limit.
@@ -124,6 +163,7 @@ def find_bottlenecks(
     `gaps`: Table GAPS; seconds in which the pods' watch was away are no evidence.
     `beats`: Table BEATS: by how much our watch was late, which is no wait at the stages that begin with our own
     requests.
+    `stops`: Times in which a stage stood still; what came until it had caught up is told as a stop and not judged.
     `in_turn`: Some pods are created only when others of their workload have ended; the stage `pods made` is left out
     then.
 
@@ -144,11 +184,15 @@ def find_bottlenecks(
     quota refused the pods of most of them.
     """
     where, blind = room or Room(np.zeros(0)), _list_blind_times(gaps)
+    where = where.leave_out([(stop.begin_s, stop.through_s) for stop in stops])
     rows = []
     for step, waits in passages.list_waits().items():
         if (step == MADE and in_turn) or not len(waits.came_s):
             continue
         waits = _subtract_lag(waits, beats) if step in (RELEASED, MADE) else waits
+        waits = _leave_out(waits, stops)
+        if not len(waits.came_s):
+            continue
         full = where.full_fractions(np.arange(0.0, np.ceil(passages.end_s) + 1.0)) if step == SCHEDULED else None
         stretch = find_stretch(waits, passages.end_s, blind, full)
         finding = judge_waits(waits, stretch, passages.end_s)
@@ -159,6 +203,9 @@ def find_bottlenecks(
         if finding is not None:
             stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods, refusals)
             rows.append(_build_row(stage, evidence))
+    for stop in sorted(stops, key=lambda each: each.begin_s - each.end_s):
+        if stop.step not in {row["step"] for row in rows}:
+            rows.append(_build_stop_row(stop))
     frame = LIMITS.frame(rows)
     first = pl.col("kind").is_in([*HELD_BACK, STOPPED])
     return frame.sort([first, pl.col("end_s") - pl.col("begin_s")], descending=True)
@@ -177,6 +224,42 @@ def _subtract_lag(waits: StageWaits, beats: pl.DataFrame | None) -> StageWaits:
     order = np.argsort(seen_s, kind="stable")
     left_s = waits.left_s - np.interp(waits.left_s, seen_s[order], lag_s[order])
     return StageWaits(waits.came_s, np.maximum(left_s, waits.came_s))
+
+
+def _leave_out(waits: StageWaits, stops: Sequence[Pause]) -> StageWaits:
+    """Leave out what came while a stage stood still, or until it had caught up."""
+    kept = np.ones(len(waits.came_s), dtype=bool)
+    for stop in stops:
+        kept &= (waits.left_s <= stop.begin_s) | (waits.came_s >= stop.through_s)
+    return StageWaits(waits.came_s[kept], waits.left_s[kept])
+
+
+def _build_stop_row(stop: Pause) -> dict[str, Any]:
+    """Row of table LIMITS of a time in which a stage stood still."""
+    row: dict[str, Any] = dict.fromkeys(LIMITS.schema())
+    return row | {
+        "step": stop.step,
+        "kind": STOPPED,
+        "rate_per_s": 0.0,
+        "low_per_s": 0.0,
+        "high_per_s": 0.0,
+        "counted": "pods",
+        "begin_s": stop.begin_s,
+        "end_s": stop.end_s,
+        "backlog": float(stop.waiting),
+        "variation": 0.0,
+        "delay_s": 0.0,
+        "sentence": f"{describe_stop(stop)}.",
+    }
+
+
+def describe_stop(stop: Pause) -> str:
+    """Sentence on a time in which a stage stood still, without the full stop."""
+    who = "the API server or the way to it" if stop.step == ANSWERED else _WHO[stop.step]
+    return (
+        f"No {stop.step} between {stop.begin_s:.3g} and {stop.end_s:.3g} s, while {stop.waiting:,} waited for one "
+        f"moment and not for their turn: {who} stood still, or nothing reached it"
+    )
 
 
 def _list_blind_times(gaps: pl.DataFrame | None) -> BlindTimes:

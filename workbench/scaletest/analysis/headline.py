@@ -14,6 +14,7 @@ from workbench.scaletest.analysis.bottlenecks import (
     QUOTA,
     SLOW_CALLS,
     STOPPED,
+    describe_stop,
 )
 from workbench.scaletest.analysis.room_limits import name_resource
 from workbench.scaletest.analysis.server_pressure import describe_throttling
@@ -38,12 +39,13 @@ _NEVER = {
 def build_headline(analysis: Analysis) -> str:
     """Two sentences: the rate with its bound, and the waiting with what qualifies it.
 
-    Where nothing passed a stage, or nothing more, that comes first and there is no rate. What others held, and nodes
-    that took no pods, stand before all.
+    Where nothing passed a stage, or nothing more, that comes first and there is no rate. What others held, nodes that
+    took no pods, and stages that stood still stand before all.
     """
     silent = analysis.unfinished.filter(pl.col("silent"))["sentence"].to_list()
     first = [found.sentence for found in (analysis.others, analysis.node_losses) if found is not None]
-    lost = "".join(f"{sentence}. " for sentence in first)
+    stopped = [describe_stop(stop) for stop in analysis.stops]
+    lost = "".join(f"{sentence}. " for sentence in [*first, *stopped])
     if silent:
         return f"{lost}No rate: {silent[0]}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
     return f"{lost}{_describe_rate(analysis)}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
@@ -128,7 +130,8 @@ def _describe_caveats(analysis: Analysis) -> str:
     for row in analysis.unfinished.filter(~pl.col("silent")).iter_rows(named=True):
         if row["waiting"] >= TOLD_FRACTION * row["came"]:
             caveats.append(f"{row['waiting']:,} of {row['came']:,} pods were {_NEVER[row['step']]}")
-    for row in analysis.limits.filter(pl.col("kind") == STOPPED).iter_rows(named=True):
+    told = [stop.step for stop in analysis.stops]
+    for row in analysis.limits.filter((pl.col("kind") == STOPPED) & ~pl.col("step").is_in(told)).iter_rows(named=True):
         if row["step"] not in analysis.unfinished["step"].to_list():
             caveats.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
     if (sentence := analysis.describe_impossible()) is not None:

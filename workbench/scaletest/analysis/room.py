@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,15 @@ class Room:
         """Return the share of moments at which pods waited for room between each two of these times."""
         pairs = zip(edges_s[:-1].tolist(), edges_s[1:].tolist(), strict=True)
         return np.array([self.full_fraction(begin, end) for begin, end in pairs])
+
+    def leave_out(self, spans: Sequence[tuple[float, float]]) -> Room:
+        """Return the same room, of which nothing is known to have been full in these times."""
+        out = np.zeros(len(self.at_s), dtype=bool)
+        for begin, end in spans:
+            out |= (self.at_s >= begin) & (self.at_s <= end)
+        if not out.any():
+            return self
+        return replace(self, packed=np.where(out, 0.0, self.packed), ruled=np.where(out, 0.0, self.ruled))
 
     def slice_between(self, begin_s: float, end_s: float) -> slice:
         """The moment that holds at the begin, and all until the end."""
@@ -186,7 +195,9 @@ def build_room(
     found = _Accounts(len(resources), len(at))
     found.fill(offers, resources, amounts, waiting, _Changes(asking, holdings, offers.places, resources), at)
     ruled, rules = _read_rule_shares(asking.filter(~pl.col("asks").is_in(list(impossible))), waiting.sum(axis=0), at)
-    overdrawn = ((found.own + found.others) > (1 + NEARLY_FULL) * found.capacity + _NONE).any(axis=1)
+    # What a node no longer offers is held by its pods until they end.
+    offered = np.maximum.accumulate(found.capacity, axis=1)
+    overdrawn = ((found.own + found.others) > (1 + NEARLY_FULL) * offered + _NONE).any(axis=1)
     found.blocked[overdrawn] = found.freed[overdrawn] = 0.0
     packed = np.zeros(len(at)) if overdrawn.any() else found.packed
     return Room(

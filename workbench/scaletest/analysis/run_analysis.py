@@ -12,7 +12,15 @@ import polars as pl
 from workbench.core.tables import Table
 from workbench.runs import run_folder
 from workbench.scaletest import tables
-from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, QUOTA, ServerEvidence, find_bottlenecks
+from workbench.scaletest.analysis.bottlenecks import (
+    FULL,
+    NO_ROOM,
+    QUOTA,
+    ServerEvidence,
+    describe_stop,
+    find_bottlenecks,
+    find_stops,
+)
 from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses, find_disruptions, find_node_losses
 from workbench.scaletest.analysis.gangs import build_gang_table
 from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
@@ -34,7 +42,7 @@ from workbench.scaletest.analysis.server_pressure import (
     build_startup_table,
     describe_pressure,
 )
-from workbench.scaletest.analysis.stage_waits import describe_obstacles, find_obstacles, find_unfinished
+from workbench.scaletest.analysis.stage_waits import Pause, describe_obstacles, find_obstacles, find_unfinished
 from workbench.scaletest.analysis.sustainable_rate import (
     CONFIDENCE_LEVEL,
     SustainableRate,
@@ -236,7 +244,8 @@ class Analysis:
     def ramp(self) -> pl.DataFrame:
         """Table RAMP."""
         in_turn = self.conditions.in_turn
-        return build_ramp_table(self.possible, self.passages, self.steps, self.room, in_turn=in_turn)
+        stops = [(stop.begin_s, stop.through_s) for stop in self.stops]
+        return build_ramp_table(self.possible, self.passages, self.steps, self.room, stops=stops, in_turn=in_turn)
 
     @cached_property
     def sustainable(self) -> SustainableRate:
@@ -252,6 +261,21 @@ class Analysis:
         return SUSTAINED.frame([{"unit": "pods/s", **ends, **about}])
 
     @cached_property
+    def stops(self) -> list[Pause]:
+        """Times in which a stage, or the API server, let nothing through and then all that had come."""
+        if self.imported:
+            return []
+        return find_stops(
+            self.passages,
+            self.submissions,
+            self.room,
+            refusals=self._list_pod_refusals(),
+            gaps=self.read_raw_table(tables.GAPS),
+            beats=self.read_raw_table(tables.BEATS),
+            in_turn=self.conditions.in_turn,
+        )
+
+    @cached_property
     def limits(self) -> pl.DataFrame:
         """Table LIMITS."""
         return find_bottlenecks(
@@ -262,6 +286,7 @@ class Analysis:
             refusals=self._list_pod_refusals(),
             gaps=self.read_raw_table(tables.GAPS),
             beats=self.read_raw_table(tables.BEATS),
+            stops=self.stops,
             in_turn=self.conditions.in_turn,
         )
 
@@ -337,7 +362,7 @@ class Analysis:
         return [
             *self._describe_node_changes(),
             *self._describe_replay(),
-            *self.limits["sentence"].to_list(),
+            *dict.fromkeys([*(f"{describe_stop(stop)}." for stop in self.stops), *self.limits["sentence"]]),
             *pressure,
             *describe_obstacles(self.obstacles),
         ]
@@ -423,6 +448,7 @@ class Analysis:
                 unfinished=None if self.imported else self.unfinished,
                 impossible=count_impossible_steps(self.milestones, self.submissions) if self.imported else (0, 0),
                 replay=self.replay,
+                stops=tuple(self.stops),
                 node_losses=self.node_losses,
                 disruptions=self.disruptions,
                 others=self.others,

@@ -40,7 +40,7 @@ MIN_PLATEAU_S = 8
 GROUPS, MIN_GROUP = 12, 8
 # Longest waits are at least so many times the shortest, or nothing grew.
 GROWTH = 2.0
-# A delay is the same at any load: the last third waits at most so many times as long as the first.
+# A delay is the same at any load: no third waits so many times as long as another.
 MIN_GROWTH = 1.5
 # Two groups differ beyond chance: the pair is chosen among all, hence not 1.96.
 MIN_Z = 4.0
@@ -56,6 +56,10 @@ FIRST_FRACTION = 0.15
 STEP_FRACTION, FLAT_FRACTION = 0.7, 0.15
 # What left within this share of the time in which it came was let go at once.
 RELEASED_SHARE = 0.5
+# A stage stood still if nothing left for so long, and so many times as long as it usually takes to the next.
+MIN_PAUSE_S, PAUSE_GROWTH = 4.0, 4.0
+# A pause is over when this share of what came in it has left.
+THROUGH_FRACTION = 0.95
 
 # A share of pods that stands in the answer.
 TOLD_FRACTION = 0.05
@@ -140,6 +144,58 @@ class BlindTimes:
         for begin, end in self.spans:
             is_blind |= (edges_s[1:] > begin) & (edges_s[:-1] <= end)
         return is_blind
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A time in which a stage let nothing through, and then all that had come.
+
+    `through_s`: When what came in it had left. `waiting`: How many that were.
+    """
+
+    step: str
+    begin_s: float
+    end_s: float
+    through_s: float
+    waiting: int
+
+
+def find_pauses(step: str, waits: StageWaits, blind: BlindTimes) -> list[Pause]:
+    """Find the times in which a stage stood still, in order.
+
+    Nothing left, though more and more came, and the first waited clearly longer than the last: all of them for the
+    same moment. After a delay all wait equally long, in a queue the last ones longest.
+    """
+    left_s = np.sort(waits.left_s[np.isfinite(waits.left_s)])
+    lengths = np.diff(left_s)
+    pauses = []
+    for place in np.flatnonzero(lengths >= MIN_PAUSE_S):
+        begin, end = float(left_s[place]), float(left_s[place + 1])
+        seen = not any(from_s < end and to_s > begin for from_s, to_s in blind.spans)
+        usual = _find_usual_length(np.delete(lengths, place))
+        inside = (waits.came_s > begin) & (waits.came_s < end) & np.isfinite(waits.left_s)
+        held = _wait_for_one_moment(waits.came_s[inside], waits.left_s[inside], end - begin)
+        if seen and held and end - begin >= PAUSE_GROWTH * usual:
+            through_s = float(np.quantile(waits.left_s[inside], THROUGH_FRACTION))
+            pauses.append(Pause(step, begin, end, through_s, int(inside.sum())))
+    return pauses
+
+
+def _find_usual_length(lengths: Floats) -> float:
+    """Length of the gap in which half of the time lies."""
+    ordered = np.sort(lengths)
+    total = np.cumsum(ordered)
+    return float(ordered[np.searchsorted(total, total[-1] / 2)]) if len(total) else 0.0
+
+
+def _wait_for_one_moment(came_s: Floats, left_s: Floats, length_s: float) -> bool:
+    """Tell whether the first of what came in a pause of this length waited clearly longer than the last."""
+    if len(came_s) < MIN_GROUP or float(np.ptp(came_s)) < length_s / 2:
+        return False
+    wait = (left_s - came_s)[np.argsort(came_s, kind="stable")]
+    third = len(wait) // 3
+    first, last = float(np.median(wait[:third])), float(np.median(wait[-third:]))
+    return first >= max(MIN_GROWTH * last, MIN_DELAY_S)
 
 
 def find_stretch(

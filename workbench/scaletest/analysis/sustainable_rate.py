@@ -22,6 +22,7 @@ over the windows, with its t interval, decides: SUSTAINED, NOT SUSTAINED, or UND
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,6 +49,9 @@ _MORE = "its windows are too few or vary too much; use steps of at least 20 s"
 _OTHERS = "the other windows are too few or vary too much"
 _IN_TURN = "Jobs with completions above parallelism create pods when others end, so their due times are unknown"
 SUSTAINED, NOT_SUSTAINED, UNDECIDED = "SUSTAINED", "NOT SUSTAINED", "UNDECIDED"
+
+
+Spans = Sequence[tuple[float, float]]
 
 
 class MeanInterval(NamedTuple):
@@ -119,6 +123,7 @@ class Windows:
     `steady`: Of these, the windows after the delay of the quickest workload; they show the rate.
     `full`: Number of windows in which pods waited for room.
     `past_delay`: Whether that delay is shorter than the windows that were left out for it.
+    `stopped`: Number of windows in which a stage stood still, or had not caught up.
     """
 
     edges_s: Floats
@@ -126,6 +131,7 @@ class Windows:
     steady: npt.NDArray[np.bool_]
     full: int
     past_delay: bool
+    stopped: int = 0
 
     @property
     def enough(self) -> bool:
@@ -145,7 +151,7 @@ class Windows:
         return np.asarray(np.diff(count_before(times, self.edges_s)) / np.diff(self.edges_s))
 
 
-def cut_windows(step: ArrivalStep, end_s: float, where: Room) -> Windows:
+def cut_windows(step: ArrivalStep, end_s: float, where: Room, stops: Spans = ()) -> Windows:
     """Cut a step into windows, from its begin to `end_s`.
 
     The rate leaves out the first windows, until the quickest workload can have been scheduled; at least four stay, so
@@ -157,9 +163,13 @@ def cut_windows(step: ArrivalStep, end_s: float, where: Room) -> Windows:
     empty = math.ceil(step.delay_s / width - MARGIN) if math.isfinite(step.delay_s) else N_WINDOWS
     skip = max(0, min(empty, N_WINDOWS - MIN_WINDOWS))
     full = where.full_fractions(edges) > 0
-    steady = ~full
+    stopped = np.zeros(N_WINDOWS, dtype=bool)
+    for begin, end in stops:
+        stopped |= (edges[1:] > begin) & (edges[:-1] < end)
+    kept = ~(full | stopped)
+    steady = kept.copy()
     steady[:skip] = False
-    return Windows(edges, ~full, steady, int(full.sum()), empty <= skip)
+    return Windows(edges, kept, steady, int((full & ~stopped).sum()), empty <= skip, int(stopped.sum()))
 
 
 def list_arrival_steps(schedule: pl.DataFrame, passages: StagePassages, steps: pl.DataFrame) -> list[ArrivalStep]:
@@ -290,10 +300,12 @@ def build_ramp_table(
     steps: pl.DataFrame,
     room: Room | None = None,
     *,
+    stops: Spans = (),
     in_turn: bool = False,
 ) -> pl.DataFrame:
     """Judge each step: pods offered, accepted and scheduled, and whether the backlog grew.
 
+    `stops`: Begin and end of times in which a stage stood still or had not caught up; their windows are left out.
     `in_turn`: Whether some pods were created only when others of their workload had ended; then no step is decided.
 
     Returns the table RAMP. Rates and slopes are means over windows with t intervals, null with fewer than four windows.
@@ -309,13 +321,15 @@ def build_ramp_table(
     where = room or Room(np.zeros(0))
     return RAMP.frame(
         [
-            _build_ramp_row(step, passages, where, in_turn=in_turn)
+            _build_ramp_row(step, passages, where, stops, in_turn=in_turn)
             for step in list_arrival_steps(schedule, passages, steps)
         ]
     )
 
 
-def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Room, *, in_turn: bool) -> dict[str, Any]:
+def _build_ramp_row(
+    step: ArrivalStep, passages: StagePassages, where: Room, stops: Spans, *, in_turn: bool
+) -> dict[str, Any]:
     """Row of table RAMP for one arrival step: rates in pods/s, the backlog in pods, and the verdict.
 
     `in_turn`: Some Jobs create pods only when others end, so that due times are unknown and the step is not judged.
@@ -331,7 +345,7 @@ def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Room, *, 
         "backlog_end": int(accepted[1] - scheduled[1]),
         "p95_s": step.p95_s,
         "through_per_s": step.through * step.offered_per_s,
-        **(_build_open_row(_IN_TURN) if in_turn else _judge_step(step, passages, where)),
+        **(_build_open_row(_IN_TURN) if in_turn else _judge_step(step, passages, where, stops)),
     }
 
 
@@ -342,9 +356,9 @@ def _build_open_row(reason: str) -> dict[str, Any]:
     return nothing | {"verdict": UNDECIDED, "reason": reason}
 
 
-def _judge_step(step: ArrivalStep, passages: StagePassages, where: Room) -> dict[str, Any]:
+def _judge_step(step: ArrivalStep, passages: StagePassages, where: Room, stops: Spans) -> dict[str, Any]:
     """Compute rate, growth of the backlog, verdict and reason of a step."""
-    windows = cut_windows(step, step.end_s, where)
+    windows = cut_windows(step, step.end_s, where, stops)
     if not windows.enough:
         return _build_open_row(_explain_saturation(windows))
     # A constant delay is no growing backlog: scheduled pods are compared with pods accepted one delay earlier.
@@ -352,7 +366,7 @@ def _judge_step(step: ArrivalStep, passages: StagePassages, where: Room) -> dict
     growing = windows.rates(passages.pods_accepted + delay) - windows.rates(passages.scheduled)
     growth = mean_interval(growing[windows.kept])
     verdict, reason = _decide_verdict(step, windows, growth, passages)
-    longer = cut_windows(step, step.through_s, where)
+    longer = cut_windows(step, step.through_s, where, stops)
     plateau = longer if verdict == NOT_SUSTAINED and longer.enough else windows
     rate = mean_interval(plateau.rates(passages.scheduled)[plateau.steady])
     return {
@@ -393,7 +407,8 @@ def _decide_verdict(
     # If nearly all accepted pods are scheduled at the end, the spread of the windows does not matter.
     if growth.high <= margin or arrivals[1] - departures[1] <= MARGIN * (arrivals[1] - arrivals[0]):
         return SUSTAINED, None
-    return UNDECIDED, _MORE if not windows.full else f"{_explain_saturation(windows)}; {_OTHERS}"
+    left_out = windows.full or windows.stopped
+    return UNDECIDED, f"{_explain_saturation(windows)}; {_OTHERS}" if left_out else _MORE
 
 
 def _explain_missing_pods(due: Any, accepted: Any) -> str:
@@ -401,7 +416,9 @@ def _explain_missing_pods(due: Any, accepted: Any) -> str:
 
 
 def _explain_saturation(windows: Windows) -> str:
-    return f"pods waited for room in {windows.full} of its {N_WINDOWS} windows"
+    stopped = f"a stage stood still in {windows.stopped} of its {N_WINDOWS} windows"
+    full = f"pods waited for room in {windows.full} of its {N_WINDOWS} windows"
+    return " and ".join([*([stopped] if windows.stopped else []), *([full] if windows.full else [])]) or _MORE
 
 
 def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> MeanInterval:

@@ -8,11 +8,13 @@ from typing import Any
 import polars as pl
 
 from workbench.core.formats import format_items
+from workbench.scaletest.analysis.bottlenecks import describe_stop
 from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses
 from workbench.scaletest.analysis.imported_clocks import find_clock_fault
 from workbench.scaletest.analysis.queue_simulation import MAX_EXCESS_FRACTION, TraceFidelity
 from workbench.scaletest.analysis.room_limits import ForeignRoom
 from workbench.scaletest.analysis.server_pressure import count_throttled, describe_throttling
+from workbench.scaletest.analysis.stage_waits import Pause
 from workbench.scaletest.tables import VALIDITY
 
 MAX_LATENESS_S = 0.05
@@ -31,6 +33,7 @@ MAX_BUSY_FRACTION = 0.05
 MAX_CLIENT_FRACTION, MAX_OTHERS_FRACTION = 0.5, 0.2
 MAX_THROTTLED_FRACTION = 0.01
 MAX_LOST_FRACTION = 0.05
+MAX_STOPPED_FRACTION = 0.05
 MAX_FOREIGN_FRACTION = 0.05
 MAX_LOST_PODS_FRACTION = 0.05
 
@@ -55,6 +58,7 @@ class RunTables:
     unfinished: pl.DataFrame | None = None
     impossible: tuple[int, int] = (0, 0)  # steps that end before they begin, of so many
     replay: TraceFidelity | None = None
+    stops: tuple[Pause, ...] = ()
     node_losses: NodeLosses | None = None
     disruptions: Disruptions | None = None
     others: ForeignRoom | None = None
@@ -74,6 +78,7 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
     """
     rows = [
         *_check_silence(run),
+        *_check_stops(run),
         *_check_others(run),
         *_check_nodes(run),
         *_check_losses(run.disruptions),
@@ -132,6 +137,18 @@ def _check_silence(run: RunTables) -> list[dict[str, Any]]:
     reason = "; ".join(silent["sentence"].to_list())
     named = "stages that passed nothing while work waited"
     return [_build_condition(named, silent.height, 0, "stages", reason, holds=not silent.height, grave=True)]
+
+
+def _check_stops(run: RunTables) -> list[dict[str, Any]]:
+    """Check that no stage stood still while work waited, and then went on."""
+    if run.imported:
+        return []
+    last_s = float(run.schedule["due_s"].max() or 0.0)  # type: ignore[arg-type]
+    share = sum(stop.end_s - stop.begin_s for stop in run.stops) / max(last_s, 1e-3)
+    reason = "; ".join(describe_stop(stop) for stop in run.stops)
+    named = "time in which a stage stood still (share)"
+    holds = share <= MAX_STOPPED_FRACTION
+    return [_build_condition(named, share, MAX_STOPPED_FRACTION, "share", reason, holds=holds, grave=True)]
 
 
 def _check_others(run: RunTables) -> list[dict[str, Any]]:
