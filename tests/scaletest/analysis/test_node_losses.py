@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from workbench.scaletest.analysis.disruptions import find_node_losses
+from workbench.scaletest.analysis.disruptions import correct_closed_nodes, find_losses_of_any, find_node_losses
 from workbench.scaletest.tables import NODE_CHANGES, NODES
 
 Change = tuple[float, str, bool]
@@ -56,7 +56,8 @@ def test_the_share_is_of_the_gpus_time_and_the_sentence_says_what_was_left() -> 
     assert found.lost_fraction == pytest.approx(0.75 * 30 / 40)
     assert found.sentence == (
         "3 of 4 nodes took no pods from 10 s on, for a time at least "
-        "(cordoned, tainted, not ready or without their GPUs: a, b, c): there were 4 to 16 GPUs to place pods on"
+        "(cordoned, tainted, not ready, deleted or without their GPUs: a, b, c): "
+        "there were 4 to 16 GPUs to place pods on"
     )
 
 
@@ -64,3 +65,20 @@ def test_without_gpus_the_nodes_count() -> None:
     found = find_node_losses(*tables(*ALL_AT_ONCE, (20.0, "a", False), gpus=0), end_s=40.0)
     assert found is not None
     assert (found.lost_fraction, found.gpus) == (pytest.approx(0.125), None)
+
+
+def test_a_device_of_any_name_that_nodes_no_longer_offer_is_told() -> None:
+    nodes, changes = tables(*ALL_AT_ONCE, (10.0, "a", True), (10.0, "b", True))
+    offers = ["nvidia.com/gpu=4,example.com/fpga=8"] * 4 + ["nvidia.com/gpu=4"] * 2
+    found = find_losses_of_any(nodes, changes.with_columns(offers=pl.Series(offers)), 40.0, ["example.com/fpga"])
+    assert found is not None
+    assert found.names == ("a", "b")
+    assert "from 10 s on" in found.sentence
+    assert found.sentence.endswith("there were 16 to 32 example.com/fpga to place pods on")
+
+
+def test_a_node_that_took_pods_of_the_run_was_open_to_them() -> None:
+    _, changes = tables(*ALL_AT_ONCE, (10.0, "a", False), (10.0, "b", False))
+    pods = pl.DataFrame({"node": ["a", "b"], "scheduled_s": [20.0, 10.2]})
+    corrected = correct_closed_nodes(changes, pods)
+    assert corrected.filter(~pl.col("ready"))["name"].to_list() == ["b"]

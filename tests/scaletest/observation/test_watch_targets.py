@@ -236,6 +236,15 @@ def test_a_node_is_written_when_what_it_offers_changes(name: str, later: str) ->
     assert rows[0] != rows[1]
 
 
+def test_a_node_that_is_tainted_later_takes_no_pods_and_one_that_was_so_at_first_may() -> None:
+    rows: list[run_records.NodeSeen] = []
+    sink = NodeObserver(rows.append).build_sink()
+    own, more = {"key": "pool", "effect": "NoSchedule"}, {"key": "team", "effect": "NoSchedule"}
+    for taints in ([own], [own, more], [own, {"key": "soft", "effect": "PreferNoSchedule"}]):
+        sink.put(node(spec={"taints": taints}), Sight(1))
+    assert [one.cordoned for one in rows] == [False, True, False]
+
+
 def test_a_ready_node_that_is_deleted_is_ready_no_more() -> None:
     rows: list[run_records.NodeSeen] = []
     sink = NodeObserver(rows.append).build_sink()

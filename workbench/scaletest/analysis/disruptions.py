@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import polars as pl
 
 from workbench.core.formats import format_items
+from workbench.scaletest.analysis.room import GPU
+from workbench.scaletest.analysis.room_limits import name_resource
+from workbench.scaletest.observation.run_records import parse_amounts
 
 # The scheduler's own choice, which is what a test of priorities and reclaim is about.
 _PREEMPTED = r"(?i)preempt|reclaim|^Evict\b"
@@ -15,7 +21,7 @@ _ENDED_WELL = ("complete", "completed", "succeeded")
 CLEANUP_S = 1.0
 _CAUSES = ("failed", "deleted", "evicted", "preempted")
 MAX_NAMED = 3
-_CLOSED = "cordoned, tainted, not ready or without their GPUs"
+_CLOSED = "cordoned, tainted, not ready, deleted or without their"
 # A list of all nodes arrives within so long; what changes later is a change.
 FIRST_LIST_S = 1.0
 
@@ -166,7 +172,7 @@ class NodeLosses:
     `first_s`: When the first of them was lost, seconds after the start; 0 for one that never took pods.
     `from_the_start`: All of them took no pods from the beginning to the end: less room, which is the same all the
     time.
-    `gpus`: Least and most GPUs to place pods on; null without GPUs.
+    `gpus`: Least and most GPUs, or pieces of `resource`, to place pods on; null without any.
     """
 
     names: tuple[str, ...]
@@ -175,6 +181,7 @@ class NodeLosses:
     from_the_start: bool
     lost_fraction: float
     gpus: tuple[int, int] | None
+    resource: str = GPU
 
     @property
     def sentence(self) -> str:
@@ -182,9 +189,10 @@ class NodeLosses:
         when = "all the time" if self.from_the_start else f"from {self.first_s:.3g} s on, for a time at least"
         least, greatest = self.gpus or (0, 0)
         room = f"{least}" if least == greatest else f"{least} to {greatest}"
-        remainder = f": there were {room} GPUs to place pods on" if self.gpus else ""
+        named = name_resource(self.resource)
+        remainder = f": there were {room} {named} to place pods on" if self.gpus else ""
         lost = f"{len(self.names)} of {self.n_nodes} nodes took no pods {when}"
-        return f"{lost} ({_CLOSED}: {format_items(self.names, MAX_NAMED)}){remainder}"
+        return f"{lost} ({_CLOSED} {named}: {format_items(self.names, MAX_NAMED)}){remainder}"
 
 
 def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -> NodeLosses | None:
@@ -233,6 +241,45 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
         else 0.0,
         _count_usable_gpus(node_changes, end_s) if has_gpus else None,
     )
+
+
+def find_losses_of_any(
+    nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float, resources: Iterable[str]
+) -> NodeLosses | None:
+    """Find the nodes that took no pods, or offered less of what the run's pods ask for; the resource that lost most.
+
+    `nodes`, `changes`: Tables NODES and NODE_CHANGES. `resources`: Extended resources that the pods ask for.
+    """
+    losses = [find_node_losses(nodes, changes, end_s)]
+    for name in resources:
+        if name.endswith("/gpu") or not changes["offers"].is_not_null().any():
+            continue
+        amounts = [int(parse_amounts(offers or "").get(name, 0.0)) for offers in changes["offers"]]
+        counted = changes.with_columns(pl.Series("gpus", amounts, dtype=pl.Int64))
+        most = dict(counted.group_by("name").agg(pl.col("gpus").max()).iter_rows())
+        offering = nodes.with_columns(pl.Series("gpus", [most.get(node, 0) for node in nodes["name"]], dtype=pl.Int64))
+        found = find_node_losses(offering, counted, end_s)
+        losses.append(None if found is None or found.gpus is None else dataclasses.replace(found, resource=name))
+    return max((found for found in losses if found), key=lambda found: found.lost_fraction, default=None)
+
+
+def correct_closed_nodes(changes: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
+    """Call nodes open that took pods of the run while they were said to take none: the pods tolerate what closed them.
+
+    `changes`: Table NODE_CHANGES. `pods`: `node, scheduled_s`. A pod may be bound a moment after a node was closed.
+    """
+    bound = dict(
+        pods.filter(pl.col("scheduled_s").is_not_null() & pl.col("node").is_not_null())
+        .group_by("node")
+        .agg(pl.col("scheduled_s"))
+        .iter_rows()
+    )
+    rows = changes.sort("at_s").with_columns(until_s=pl.col("at_s").shift(-1).over("name").fill_null(math.inf))
+    opened = [
+        ready or any(at_s + FIRST_LIST_S < bound_s < until_s for bound_s in bound.get(name, ()))
+        for name, ready, at_s, until_s in rows.select("name", "ready", "at_s", "until_s").iter_rows()
+    ]
+    return rows.with_columns(pl.Series("ready", opened, dtype=pl.Boolean)).drop("until_s")
 
 
 def _lost_part(gpus_at_most: float, ready: bool, gpus: int) -> float:

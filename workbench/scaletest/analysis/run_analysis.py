@@ -21,7 +21,13 @@ from workbench.scaletest.analysis.bottlenecks import (
     find_bottlenecks,
     find_stops,
 )
-from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses, find_disruptions, find_node_losses
+from workbench.scaletest.analysis.disruptions import (
+    Disruptions,
+    NodeLosses,
+    correct_closed_nodes,
+    find_disruptions,
+    find_losses_of_any,
+)
 from workbench.scaletest.analysis.gangs import build_gang_table
 from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
 from workbench.scaletest.analysis.headline import build_headline, describe_decisions
@@ -162,12 +168,15 @@ class Analysis:
         """Table PODS with what each pod asks for, also where that was not recorded."""
         return self.pods.with_columns(build_asks(self.schedule, self.pods))
 
+    def _read_nodes(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Tables NODES, NODE_CHANGES and HOLDINGS; nodes that took pods of the run were open to them."""
+        changes = correct_closed_nodes(self.read_raw_table(NODE_CHANGES), self.pods)
+        return self.read_raw_table(tables.NODES), changes, self.read_raw_table(tables.HOLDINGS)
+
     @cached_property
     def room(self) -> Room:
         """The room on the nodes over time."""
-        nodes, changes, holdings = (
-            self.read_raw_table(table) for table in (tables.NODES, NODE_CHANGES, tables.HOLDINGS)
-        )
+        nodes, changes, holdings = self._read_nodes()
         end_s = find_end(self.schedule, self.submissions, self.transitions)
         return build_room(self.asking, nodes, changes, holdings, end_s)
 
@@ -300,9 +309,7 @@ class Analysis:
     @cached_property
     def gpus(self) -> pl.DataFrame:
         """Table GPUS."""
-        nodes, changes, holdings = (
-            self.read_raw_table(table) for table in (tables.NODES, NODE_CHANGES, tables.HOLDINGS)
-        )
+        nodes, changes, holdings = self._read_nodes()
         return build_gpu_timeline(self.schedule, self.pods, nodes, self.passages.end_s, changes, holdings)
 
     @cached_property
@@ -310,8 +317,9 @@ class Analysis:
         """Nodes that took no pods for a part of the run, unless the scenario had planned it."""
         if self.imported or self.conditions.node_changes:
             return None
-        nodes, changes = self.read_raw_table(tables.NODES), self.read_raw_table(NODE_CHANGES)
-        return find_node_losses(nodes, changes, self.passages.end_s)
+        nodes, changes, _ = self._read_nodes()
+        devices = [name for name in self.room.resources if "/" in name]
+        return find_losses_of_any(nodes, changes, self.passages.end_s, devices)
 
     @cached_property
     def disruptions(self) -> Disruptions | None:

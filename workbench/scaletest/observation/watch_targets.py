@@ -62,6 +62,7 @@ class NodeObserver:
         self._last: dict[str, run_records.NodeSeen] = {}
         self._names: dict[str, str] = {}  # by uid
         self._were_ready: set[str] = set()
+        self._first_taints: dict[str, frozenset[tuple[str, str]]] = {}
 
     @property
     def not_ready(self) -> int:
@@ -73,7 +74,8 @@ class NodeObserver:
         return WatchSink(self._update_node, self._remove_node, self._drop_missing)
 
     def _update_node(self, thing: Any, sight: Sight) -> int:
-        node_line = build_node_line(thing, sight.arrival_ns)
+        first = self._first_taints.setdefault(thing.metadata.uid, list_closing_taints(thing))
+        node_line = build_node_line(thing, sight.arrival_ns, first)
         before = self._last.get(node_line.name)
         self._names[thing.metadata.uid] = node_line.name
         # GPUs may appear after the node is ready, when its device plugin registers.
@@ -105,8 +107,16 @@ def _node_state(node: run_records.NodeSeen) -> tuple[bool, bool, str]:
     return node.ready, node.cordoned, node.offers
 
 
-def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
-    """Build the record of a node."""
+def list_closing_taints(node: Node) -> frozenset[tuple[str, str]]:
+    """Taints of a node that keep pods off which do not tolerate them."""
+    taints = (node.spec.taints if node.spec is not None else None) or []
+    return frozenset((taint.key, taint.effect) for taint in taints if taint.effect in ("NoSchedule", "NoExecute"))
+
+
+def build_node_line(
+    node: Node, arrival_ns: int, first_taints: frozenset[tuple[str, str]] | None = None
+) -> run_records.NodeSeen:
+    """Build the record of a node. One that was tainted since it was first seen, with `first_taints`, takes no pods."""
     status, meta = node.status, node.metadata
     offers = (status.allocatable if status is not None else None) or {}
     conditions = (status.conditions if status is not None else None) or []
@@ -123,7 +133,8 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
         memory_bytes=int(parse_quantity(offers.get("memory"))),
         pods=int(parse_quantity(offers.get("pods"))),
         cordoned=bool(node.spec is not None and node.spec.unschedulable)
-        or any(api_discovery.keeps_pods_off(taint.key, taint.effect) for taint in taints),
+        or any(api_discovery.keeps_pods_off(taint.key, taint.effect) for taint in taints)
+        or (first_taints is not None and not list_closing_taints(node) <= first_taints),
         simulated=labels.get(api_discovery.SIMULATED) == "true" or any(taint.key == KWOK for taint in taints),
         labels=dict(list(short_labels.items())[:MAX_LABELS]),
         offers=run_records.format_amounts({name: parse_quantity(value) for name, value in offers.items()}),
