@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis, ramp_of
-from workbench.scaletest.analysis.run_analysis import RESULT_BUILDERS
+from workbench.scaletest.analysis.run_analysis import RESULT_BUILDERS, analyse_run
 from workbench.scaletest.analysis.sustainable_rate import NOT_SUSTAINED, SUSTAINED
 from workbench.scaletest.observation import run_records
+from workbench.scaletest.tables import TRANSITIONS
 
 # Nothing is found in a run without trouble, and nothing of its requests is known.
 FINDINGS = ("limits", "obstacles", "unfinished", "api_calls", "components")
@@ -140,3 +141,26 @@ def test_a_run_of_nothing_has_empty_tables(tmp_path: Path) -> None:
     assert found.sustainable.low_per_s is None
     assert found.answer.startswith("The sustainable rate is not decided")
     assert "fewer than 20 pods" in found.answer
+
+
+def test_pods_that_are_refused_for_good_are_told_and_left_out_of_the_rate(tmp_path: Path) -> None:
+    def refuse_some(came: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        return np.where(np.arange(len(came)) % 3 == 0, np.inf, came + 0.01)
+
+    run = analysis(Plan(np.arange(300) / 10.0, make=refuse_some), tmp_path)
+    table = run.read_raw_table(TRANSITIONS)
+    refused = run.schedule.filter(pl.col("index") % 3 == 0)["name"]
+    jobs = table.filter(pl.col("workload").is_in(refused.implode()) & (pl.col("resource") == "job")).unique("uid")
+    reason = 'Error creating: Pod "a" is invalid: spec.containers[0]: must be less than or equal to memory limit of 1Gi'
+    events = jobs.with_columns(
+        resource=pl.lit("event"),
+        transition=pl.lit("failed-create"),
+        owner=pl.col("uid"),
+        uid=pl.concat_str(pl.lit("e-"), "uid"),
+        workload=pl.lit(None, dtype=pl.String),
+        reason=pl.lit(reason),
+    )
+    pl.concat([table, events]).write_parquet(run.folder / "tables" / "transitions.parquet")
+    told = analyse_run(run.folder)
+    assert "sustains at least 6.6" in told.answer
+    assert "100 of 300 pods were refused at their creation and are left out of the rate (is invalid" in told.answer

@@ -56,6 +56,17 @@ def test_the_quota_of_gpus_is_held_against_what_pods_ask_for(
     assert told in found.text
 
 
+def test_pods_that_a_limit_range_refuses_are_told_before_the_run() -> None:
+    plan = draw_plan(scenario({"kind": "Job", "memory": "4Gi"}), RUN)
+    quota = {"spec": {"hard": ROOM}, "status": {}}
+    limit = {"type": "Container", "max": {"memory": "1Gi", "cpu": "8"}}
+    found = _check_quota_fit(plan, plan.namespaces[0], [quota], [{"spec": {"limits": [limit]}}])
+    assert found.level == "refused"
+    assert found.text.endswith("asks for 4 GiB of memory, and a LimitRange allows 1Gi")
+    limit["max"] = {"memory": "4Gi"}
+    assert _check_quota_fit(plan, plan.namespaces[0], [quota], [{"spec": {"limits": [limit]}}]).level == "ok"
+
+
 def test_a_share_of_a_gpu_is_no_request_of_one() -> None:
     plan = draw_plan(scenario({"kind": "Job", "fraction": 0.5}, schedulers=["kai"]), RUN)
     quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": "0"}}}

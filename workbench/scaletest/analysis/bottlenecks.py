@@ -22,6 +22,7 @@ from workbench.scaletest.analysis.room_limits import RoomLimit, find_room_limit
 from workbench.scaletest.analysis.server_pressure import find_limiter_wait, find_slow_calls
 from workbench.scaletest.analysis.stage_waits import (
     MIN_DELAY_S,
+    MIN_PLATEAU_S,
     NO_QUOTA,
     TOLD_FRACTION,
     BlindTimes,
@@ -43,6 +44,7 @@ from workbench.scaletest.analysis.throughput import (
     Floats,
     StagePassages,
     StageWaits,
+    count_passages,
 )
 from workbench.scaletest.observation.run_records import Component
 from workbench.scaletest.tables import LIMITS
@@ -200,6 +202,8 @@ def find_bottlenecks(
             full_stretch = _find_full_stretch(waits, where)
             if full_stretch is not None:
                 stretch, finding = full_stretch, WaitFinding("holds back")
+        if finding is None and _find_quota(step, waits, refusals) is not None:
+            stretch, finding = _span_waiting(waits, passages.end_s), WaitFinding("holds back")
         if finding is not None:
             stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods, refusals)
             rows.append(_build_row(stage, evidence))
@@ -274,11 +278,12 @@ def _list_blind_times(gaps: pl.DataFrame | None) -> BlindTimes:
 def _find_full_stretch(waits: StageWaits, where: Room) -> Stretch | None:
     """Find the time from the first to the last moment at which pods waited for room, however few they were.
 
-    Null where that was short, or hardly any pod waited.
+    Null where that was short, or where hardly any pod waited for a second and it was not long.
     """
     full_s = where.at_s[where.full] if len(where.at_s) else where.at_s
     late = (waits.left_s - waits.came_s >= MIN_DELAY_S).mean()
-    if not len(full_s) or late < TOLD_FRACTION or where.full.mean() * where.at_s[-1] < MIN_FULL_S:
+    total_s = where.full.mean() * where.at_s[-1] if len(full_s) else 0.0
+    if total_s < MIN_FULL_S or (late < TOLD_FRACTION and total_s < MIN_PLATEAU_S):
         return None
     begin_s, end_s = np.floor(full_s[0]), np.ceil(full_s[-1])
     left_s = np.sort(waits.left_s[np.isfinite(waits.left_s)])
@@ -294,6 +299,15 @@ def _span_stretch(waits: StageWaits) -> Stretch:
     left_s = waits.left_s[np.isfinite(waits.left_s)]
     begin, end = float(waits.came_s.min()), float(left_s.max())
     return Stretch(begin, end, np.full(2, len(left_s) / max(end - begin, 1e-9)), 0.0)
+
+
+def _span_waiting(waits: StageWaits, end_s: float) -> Stretch:
+    """Return the seconds from the first that waited for a second and more to the last that did."""
+    late = waits.left_s - waits.came_s >= MIN_DELAY_S
+    begin = float(np.floor(waits.came_s[late].min()))
+    edges = np.arange(begin, max(begin + 2.0, np.ceil(np.minimum(waits.left_s[late], end_s).max())) + 1.0)
+    came, left = (count_passages(np.sort(times), edges) for times in (waits.came_s, waits.left_s))
+    return Stretch(begin, float(edges[-1]), np.diff(left).astype(float), float(np.median(came - left)))
 
 
 @dataclass(frozen=True)
@@ -330,18 +344,17 @@ class _Stage:
         assert self.pods is not None
         return find_room_limit(self.where, self.pods, self.stretch.begin_s, self.stretch.end_s)
 
-    def find_quota(self) -> str | None:
-        """The quota that refused the pods of most of the workloads that waited for theirs; null for none."""
-        if self.step != MADE or self.refusals is None or not self.refusals.height:
-            return None
-        by_quota = self.refusals.filter(
-            pl.col("reason").map_elements(classify_reason, return_dtype=pl.String) == NO_QUOTA
-        )
-        n_waited = int((self.waits.left_s - self.waits.came_s >= MIN_DELAY_S).sum())
-        n_refused = by_quota["workload"].n_unique()
-        if n_waited < TOLD_FRACTION * len(self.waits.came_s) or n_refused < FULL * n_waited:
-            return None
-        return read_quota(by_quota["reason"].drop_nulls().to_list())
+
+def _find_quota(step: str, waits: StageWaits, refusals: pl.DataFrame | None) -> str | None:
+    """The quota that refused the pods of most of the workloads that waited for theirs; null for none."""
+    if step != MADE or refusals is None or not refusals.height:
+        return None
+    by_quota = refusals.filter(pl.col("reason").map_elements(classify_reason, return_dtype=pl.String) == NO_QUOTA)
+    n_waited = int((waits.left_s - waits.came_s >= MIN_DELAY_S).sum())
+    n_refused = by_quota["workload"].n_unique()
+    if n_waited < TOLD_FRACTION * len(waits.came_s) or n_refused < FULL * n_waited:
+        return None
+    return read_quota(by_quota["reason"].drop_nulls().to_list())
 
 
 def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
@@ -351,7 +364,7 @@ def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
     inside = stretch_evidence.requests
     crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
     room_limit = stage.find_room_limit() if crowded else None
-    quota = stage.find_quota()
+    quota = _find_quota(stage.step, stage.waits, stage.refusals)
     limit: dict[str, Any] = {}
     slow = None
     if not crowded and quota is None and nature == "holds back" and stage.step != RELEASED:

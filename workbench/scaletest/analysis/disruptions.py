@@ -206,8 +206,9 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
 
     >>> nodes = pl.DataFrame({"name": ["a", "b"], "gpus": [8, 8]})
     >>> changes = pl.DataFrame({"at_s": [0.0, 0.0, 60.0], "name": ["a", "b", "b"], "ready": [True, True, False]})
-    >>> find_node_losses(nodes, changes.with_columns(gpus=8), end_s=100.0)
-    NodeLosses(names=('b',), n_nodes=2, first_s=60.0, from_the_start=False, lost_fraction=0.2, gpus=(8, 16))
+    >>> found = find_node_losses(nodes, changes.with_columns(gpus=8), end_s=100.0)
+    >>> found.names, found.first_s, found.lost_fraction, found.gpus
+    (('b',), 60.0, 0.2, (8, 16))
     """
     if not changes.height or end_s <= 0:
         return None

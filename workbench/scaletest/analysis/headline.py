@@ -56,10 +56,11 @@ def _describe_rate(analysis: Analysis) -> str:
     ceiling, offered = analysis.ceiling, analysis.ramp["offered_per_s"].max()
     # Above what was offered, it limited nothing over the whole test.
     if rate.words is None and ceiling is not None and isinstance(offered, float) and ceiling.pods_per_s < offered:
+        name = name_resource(ceiling.resource)
         return (
-            f"The {name_resource(ceiling.resource)} allow {ceiling.pods_per_s:.3g} pods/s of the {offered:.3g} offered "
-            f"({ceiling.text}){_describe_bound(rate, bound)}; the scheduler's own rate is not decided, because pods "
-            "waited for room"
+            f"The {name} allow{'' if name.endswith('s') else 's'} {ceiling.pods_per_s:.3g} pods/s of the "
+            f"{offered:.3g} offered ({ceiling.text}){_describe_bound(rate, bound)}; "
+            "the scheduler's own rate is not decided, because pods waited for room"
         )
     throttled = describe_throttling(analysis.submissions)
     if rate.words is None and throttled and not analysis.limits["kind"].is_in(HELD_BACK).any():
@@ -134,8 +135,7 @@ def _describe_caveats(analysis: Analysis) -> str:
     for row in analysis.limits.filter((pl.col("kind") == STOPPED) & ~pl.col("step").is_in(told)).iter_rows(named=True):
         if row["step"] not in analysis.unfinished["step"].to_list():
             caveats.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
-    if (sentence := analysis.describe_impossible()) is not None:
-        caveats.append(sentence)
+    caveats += [text for text in (analysis.describe_impossible(), analysis.describe_refused()) if text is not None]
     if analysis.disruptions is not None and (lost := analysis.disruptions.sentence) is not None:
         caveats.append(lost)
     if analysis.gangs.height:

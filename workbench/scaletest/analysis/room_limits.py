@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from workbench.core.formats import format_items
-from workbench.scaletest.analysis.room import GPU, PLACES, Room, read_amounts, read_rules
+from workbench.scaletest.analysis.room import GPU, NEARLY_FULL, PLACES, Room, read_amounts, read_rules
 from workbench.scaletest.observation.run_records import parse_amounts
 
 # A cause counts if it kept out so many of the waiting pods, over their waiting time ...
@@ -128,13 +128,18 @@ def _describe_full(room: Room, names: list[str], moments: slice, blocked: np.nda
     """The limit of one resource that is full, or of two that are so equally often."""
     first = names[0]
     row = room.resources.index(first)
-    weights = room.waiting[moments]
+    # Only moments at which it kept pods out.
+    weights = room.waiting[moments] * room.blocked[row, moments]
     means = {
         name: float(np.average(values[row, moments], weights=weights))
         for name, values in (("capacity", room.capacity), ("own", room.own), ("others", room.others))
     }
     whole, others = means["capacity"], means["others"]
-    figures = f"{format_part(first, means['own'] + others, whole)} were taken"
+    # What a node offers no longer may still be held.
+    taken = min(means["own"] + others, whole)
+    figures = f"{format_part(first, taken, whole)} were taken"
+    if IDLE_FRACTION * whole <= taken < (1 - 2 * NEARLY_FULL) * whole:
+        figures += ", and what is free is too little on each node"
     if whole <= 0:
         return RoomLimit(f"its {name_resource(first)}, of which no node offers any", first, f"no node offered {first}")
     if others >= HELD_FRACTION * whole:

@@ -48,7 +48,15 @@ from workbench.scaletest.analysis.server_pressure import (
     build_startup_table,
     describe_pressure,
 )
-from workbench.scaletest.analysis.stage_waits import Pause, describe_obstacles, find_obstacles, find_unfinished
+from workbench.scaletest.analysis.stage_waits import (
+    DENIED,
+    Pause,
+    classify_reason,
+    describe_obstacles,
+    find_obstacles,
+    find_unfinished,
+    shorten_reason,
+)
 from workbench.scaletest.analysis.sustainable_rate import (
     CONFIDENCE_LEVEL,
     SustainableRate,
@@ -182,9 +190,34 @@ class Analysis:
 
     @cached_property
     def possible(self) -> pl.DataFrame:
-        """Table SCHEDULE without the workloads of which a pod can never fit on a node."""
+        """Table SCHEDULE without the workloads of which a pod can never fit on a node, or whose pods were refused."""
         indexes = self.asking.filter(pl.col("asks").is_in(list(self.room.impossible)))["index"]
-        return self.schedule.filter(~pl.col("index").is_in(indexes.implode()))
+        possible = self.schedule.filter(~pl.col("index").is_in(indexes.implode()))
+        return possible.join(self.refused, on="index", how="anti")
+
+    @cached_property
+    def refused(self) -> pl.DataFrame:
+        """Workloads none of whose pods the API server let their controller make: `index, pods, reason`.
+
+        A quota lets them be made later. Empty where all were refused: then nothing passed.
+        """
+        told = self._list_pod_refusals().filter(
+            pl.col("reason").map_elements(classify_reason, return_dtype=pl.String) == DENIED
+        )
+        rows = (
+            self.schedule.join(self.pods, on="index", how="anti")
+            .join(told.unique("workload").rename({"workload": "name"}), on="name")
+            .select("index", "pods", "reason")
+        )
+        return rows if rows.height < self.schedule.height else rows.clear()
+
+    def describe_refused(self) -> str | None:
+        """How many pods were refused when their controllers made them, and why; null for none."""
+        if not self.refused.height:
+            return None
+        pods, whole, reason = int(self.refused["pods"].sum()), int(self.schedule["pods"].sum()), self.refused["reason"]
+        why = shorten_reason(reason[0])
+        return f"{pods:,} of {whole:,} pods were refused at their creation and are left out of the rate ({why})"
 
     def describe_impossible(self) -> str | None:
         """How many pods can never fit on a node, and why; null for none."""

@@ -75,7 +75,10 @@ _DONE = {RELEASED: "released from their queue", MADE: "made", SCHEDULED: "schedu
 # In a message of the cluster, first match counts.
 _PATTERNS = (
     (NO_QUOTA, r"exceeded quota|failed quota|quota"),
-    (DENIED, r"admission webhook|denied the request|violates PodSecurity|ValidatingAdmissionPolicy"),
+    (
+        DENIED,
+        r"admission webhook|denied the request|violates PodSecurity|AdmissionPolicy|is (?:invalid|forbidden):",
+    ),
     (NO_IMAGE, r"ImagePullBackOff|ErrImagePull|pulling image|InvalidImageName|ImageInspectError|pull image"),
     (VOLUME, r"persistentvolumeclaim|FailedMount|FailedAttach|unbound immediate|volume"),
     (NO_NODE, r"nodes are available|Insufficient |no nodes available|Unschedulable|didn't match"),
@@ -84,6 +87,7 @@ _PATTERNS = (
     (CONTAINER, r"Container|CrashLoop|sandbox|BackOff|Failed"),
 )
 _CAUSES = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _PATTERNS)
+_CREATING = re.compile(r"^Error creating: (?:pods? \"[^\"]*\" )?", re.IGNORECASE)
 _SHORT = re.compile(r"Insufficient [\w./-]+|exceeded quota: [\w.-]+|admission webhook \"[^\"]{1,80}\"")
 _EXCEEDED, _LIMITED = re.compile(r"exceeded quota: ([\w.-]+)"), re.compile(r"limited: ([\w./=,-]+)")
 # Transitions that say why something did not happen: those of pods, of events, and of the audit log.
@@ -525,7 +529,7 @@ def _list_refusals(submissions: pl.DataFrame) -> list[_Obstacle]:
     """Our own requests that were refused. `submissions`: `name, status, sent_s, reason`."""
     failed = submissions.filter(pl.col("status") == "failed")
     return [
-        _Obstacle("workloads", classify_reason(reason), name, sent_s, waiting=True, text=_shorten(reason))
+        _Obstacle("workloads", classify_reason(reason), name, sent_s, waiting=True, text=shorten_reason(reason))
         for name, sent_s, reason in failed.select("name", "sent_s", "reason").iter_rows()
     ]
 
@@ -550,7 +554,7 @@ def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[_Obstacle]
         reason = NODE_LOST if row["transition"] == "node-lost" else classify_reason(text)
         open_uids = never if reason in (NO_NODE, GATED) else open_pods
         is_waiting = uid in open_uids or about == "workloads"
-        rows.append(_Obstacle(about, reason, uid, row["arrival_s"], is_waiting, _shorten(text)))
+        rows.append(_Obstacle(about, reason, uid, row["arrival_s"], is_waiting, shorten_reason(text)))
     return rows
 
 
@@ -565,10 +569,10 @@ def _list_suspended(transitions: pl.DataFrame) -> list[_Obstacle]:
     ]
 
 
-def _shorten(text: str | None) -> str:
+def shorten_reason(text: str | None) -> str:
     """Shorten a message to what matters, without the names of the single objects where that is known."""
     phrases = sorted(set(_SHORT.findall(text or "")))
-    return ", ".join(phrases)[:160] or (text or "no reason given")[:160]
+    return ", ".join(phrases)[:160] or _CREATING.sub("", text or "no reason given")[:160]
 
 
 def describe_obstacles(obstacles: pl.DataFrame) -> list[str]:

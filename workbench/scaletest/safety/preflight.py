@@ -175,6 +175,10 @@ def _check_quota_fit(plan: Plan, space: str, quotas: list[dict[str, Any]], range
     short = list(_list_shortages(quotas, needed))
     if short:
         return Finding("refused", "limits", f"the quota of {space} is too small: {'; '.join(short)}", SETUP_HINT)
+    above = list(_list_above_range(plan, ranges))
+    if above:
+        do = "ask for less, or ask an administrator for a greater limit"
+        return Finding("refused", "limits", f"pods would be refused in {space}: {'; '.join(above)}", do)
     at_once = {f"requests.{name}": amount for name, amount in peaks.items()} | {
         "pods": float(summarize_plan(part).peak_pods),
         "cpu": peaks["cpu"],
@@ -192,6 +196,26 @@ def _check_quota_fit(plan: Plan, space: str, quotas: list[dict[str, Any]], range
         return Finding("warning", "limits", text, SETUP_HINT)
     suffix = ", and a LimitRange" if ranges else ""
     return Finding("ok", "limits", f"{space} has a ResourceQuota with room for the plan{suffix}")
+
+
+def _list_above_range(plan: Plan, ranges: list[dict[str, Any]]) -> Iterator[str]:
+    """Describe each entry whose pods ask for more than a LimitRange lets a pod, or its only container, have."""
+    for at, entry in enumerate(plan.scenario.workloads):
+        # How a template's pods divide their requests among containers is not held here.
+        types = ("Pod",) if entry.kind == "Template" else ("Pod", "Container")
+        for limits in (limit for each in ranges for limit in (each.get("spec") or {}).get("limits") or []):
+            most = (limits.get("max") or {}) if limits.get("type") in types else {}
+            for name, amount in entry.requests_per_pod.items():
+                if name in most and amount > parse_quantity(most[name]):
+                    label = entry.display_name(at)
+                    yield f"{label} asks for {_write_amount(name, amount)}, and a LimitRange allows {most[name]}"
+
+
+def _write_amount(name: str, amount: float) -> str:
+    """An amount of a resource with its name; memory in GiB."""
+    if name in ("memory", "ephemeral-storage"):
+        return f"{amount / 2**30:,.6g} GiB of {name}"
+    return f"{amount:,.6g} {name}"
 
 
 def _list_shortages(quotas: list[dict[str, Any]], needed: dict[str, float]) -> Iterator[str]:
@@ -281,13 +305,17 @@ def check_capacity(
         for name, amount in entries[label].largest_requests.items():
             most = max((node.offered(name) for node in nodes), default=0.0)
             if amount > most:
-                text = f"a pod of {label} requests {amount:,.6g} {name}, and no node offers more than {most:,.6g}"
+                text = f"a pod of {label} requests {_write_amount(name, amount)}, and no node offers more than "
+                text += _write_amount(name, most).removesuffix(f" of {name}").removesuffix(f" {name}")
                 findings.append(Finding("warning", "capacity", f"{text}: the pod stays pending"))
     wanted = find_peaks(plan) | {"pods": float(summary.peak_pods)}
     free = {name: sum(node.offered(name) for node in nodes) - held.get(name, 0.0) for name in wanted}
     short = [name for name in wanted if wanted[name] > free[name]]
     told = dict.fromkeys([*short, *(name for name in wanted if "/" in name and wanted[name]), "pods"])
-    amounts = format_items([f"{wanted[name]:,.6g} {name} ({free[name]:,.6g} are free)" for name in told], 6)
+    parts = {
+        name: _write_amount(name, free[name]).removesuffix(f" of {name}").removesuffix(f" {name}") for name in told
+    }
+    amounts = format_items([f"{_write_amount(name, wanted[name])} ({parts[name]} are free)" for name in told], 6)
     text = f"at its peak the plan wants {amounts} on {len(nodes):,} node(s)"
     if short:
         text += f": pods wait for {format_items(short, 3)}, and the measured times include that"
