@@ -78,7 +78,7 @@ def test_a_device_of_any_name_that_nodes_no_longer_offer_is_told() -> None:
 
 
 def test_a_node_that_took_pods_of_the_run_was_open_to_them() -> None:
-    _, changes = tables(*ALL_AT_ONCE, (10.0, "a", False), (10.0, "b", False))
-    pods = pl.DataFrame({"node": ["a", "b"], "scheduled_s": [20.0, 10.2]})
+    _, changes = tables(*ALL_AT_ONCE, (10.0, "a", False), (10.4, "b", False), (30.0, "c", False))
+    pods = pl.DataFrame({"node": ["a", "c"], "scheduled_s": [20.0, 30.2]})
     corrected = correct_closed_nodes(changes, pods)
-    assert corrected.filter(~pl.col("ready"))["name"].to_list() == ["b"]
+    assert corrected.filter(~pl.col("ready"))["name"].to_list() == ["c"]

@@ -268,6 +268,7 @@ def correct_closed_nodes(changes: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFr
     """Call nodes open that took pods of the run while they were said to take none: the pods tolerate what closed them.
 
     `changes`: Table NODE_CHANGES. `pods`: `node, scheduled_s`. A pod may be bound a moment after a node was closed.
+    Nodes that were closed at about the same time were closed by the same.
     """
     bound = dict(
         pods.filter(pl.col("scheduled_s").is_not_null() & pl.col("node").is_not_null())
@@ -276,9 +277,14 @@ def correct_closed_nodes(changes: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFr
         .iter_rows()
     )
     rows = changes.sort("at_s").with_columns(until_s=pl.col("at_s").shift(-1).over("name").fill_null(math.inf))
-    opened = [
-        ready or any(at_s + FIRST_LIST_S < bound_s < until_s for bound_s in bound.get(name, ()))
+    took = [
+        at_s
         for name, ready, at_s, until_s in rows.select("name", "ready", "at_s", "until_s").iter_rows()
+        if not ready and any(at_s + FIRST_LIST_S < bound_s < until_s for bound_s in bound.get(name, ()))
+    ]
+    opened = [
+        ready or any(abs(at_s - other_s) <= FIRST_LIST_S for other_s in took)
+        for ready, at_s in rows.select("ready", "at_s").iter_rows()
     ]
     return rows.with_columns(pl.Series("ready", opened, dtype=pl.Boolean)).drop("until_s")
 
