@@ -276,7 +276,13 @@ def _judge_books(world: World, played: Played, analysis: Analysis) -> list[str]:
             )
             for is_own in (True, False)
         }
-        return {"capacity": sum(_room(world, at_s, GPU)), "allocated": held[True], "held_by_others": held[False]}
+        # What a node no longer offers is held by its pods until they end.
+        capacity = 0.0
+        for node in (node for node in world.nodes if node.name in there):
+            on_it = sum(pod.asks.get(GPU, 0.0) for pod in pods if pod.node == node.name and pod.holds(at_s))
+            most = max(offers.get(GPU, 0.0) for _, offers in node.offers)
+            capacity += max(node.offered(at_s).get(GPU, 0.0), min(on_it, most))
+        return {"capacity": capacity, "allocated": held[True], "held_by_others": held[False]}
 
     for row in gpus.iter_rows(named=True):
         at_s = row["at_s"]

@@ -473,7 +473,7 @@ GPUS = Table(
     ("at_s",),
     (
         Column("at_s", "float", "Seconds since the start, client's clock.", unit="s"),
-        Column("capacity", "float", "GPUs of all ready nodes.", unit="GPUs"),
+        Column("capacity", "float", "GPUs of all ready nodes, offered or still held.", unit="GPUs"),
         Column("allocated", "float", "GPUs of bound pods.", unit="GPUs"),
         Column("waiting", "float", "GPUs of created pods that were not bound.", unit="GPUs"),
         Column("in_partial_gangs", "float", "Allocated GPUs of gangs that were not complete.", unit="GPUs"),
@@ -491,7 +491,7 @@ ROOM = Table(
     (
         Column("resource", "str", "As nodes and pods name it; `pods` are the places for pods."),
         Column("at_s", "float", "Seconds since the start, client's clock.", unit="s"),
-        Column("capacity", "float", "Allocatable on nodes that take pods; bytes, cores or pieces."),
+        Column("capacity", "float", "On nodes that take pods, allocatable or still held; bytes, cores or pieces."),
         Column("allocated", "float", "Held by this run's pods."),
         Column("held_by_others", "float", "Held by all other pods."),
         Column("blocked", "float", "Share of the waiting pods that this resource alone keeps out.", unit="share"),

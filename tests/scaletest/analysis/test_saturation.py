@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.scale_runs import Plan, analysis, tables
 from workbench.scaletest.analysis.gangs import build_gang_table
 from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
-from workbench.scaletest.tables import NODES, PODS
+from workbench.scaletest.tables import NODE_CHANGES, NODES, PODS
 
 NODE = {"ready": True, "simulated": True, "cpus": 64.0, "memory_bytes": 1 << 39, "pods": 250}
 
@@ -139,3 +139,16 @@ def test_a_scheduler_that_is_slower_than_its_pods_live_never_completes_a_gang(
     jobs = analysis(Plan(due, **same), tmp_path / "jobs")
     done = jobs.milestones.filter(pl.col("milestone") == "all scheduled")["client_s"]
     assert done.to_list() == pytest.approx([one + 8 / pods_per_s for one in due], abs=0.01)
+
+
+def test_what_a_node_no_longer_offers_is_held_until_its_pods_end() -> None:
+    rows = [pod(0, 0, 2.0, "sim-0", ended_s=6.0)]
+    changes = NODE_CHANGES.frame(
+        [
+            {"at_s": 0.0, "name": "sim-0", "ready": True, "gpus": 4},
+            {"at_s": 4.0, "name": "sim-0", "ready": True, "gpus": 0},
+        ]
+    )
+    found = build_gpu_timeline(schedule([1], gang=False), PODS.frame(rows), nodes(1, 4), 10.0, changes)
+    at = {second: found.filter(pl.col("at_s") <= second + 1e-9).row(-1, named=True) for second in (3.0, 5.0, 8.0)}
+    assert [(one["capacity"], one["allocated"]) for one in at.values()] == [(4, 1), (1, 1), (0, 0)]

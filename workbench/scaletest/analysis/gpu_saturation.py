@@ -94,13 +94,15 @@ def _gpus_by_node(
     times, taken = np.array([row[0] for row in rows]), np.array([row[3] for row in rows])
     whose, on_node = (np.array([row[column] for row in rows], dtype=np.intp) for column in (1, 2))
     n_due = count_passages(times, at)
-    held, n_applied = np.zeros((2, len(node_numbers))), 0
+    held, n_applied, most = np.zeros((2, len(node_numbers))), 0, nodes["gpus"].to_numpy().astype(float)
     totals = np.zeros((4, len(at)))
     for moment, (n_changes, there) in enumerate(zip(n_due, _iterate_node_gpus(nodes, at, changes), strict=True)):
         span = slice(n_applied, n_changes)
         np.add.at(held, (whose[span], on_node[span]), taken[span])
         n_applied = n_changes
         ready = ~np.isnan(there)
+        # What a node no longer offers is held by its pods until they end.
+        there = np.maximum(there, np.minimum(held.sum(axis=0), most))
         free = (there - held.sum(axis=0))[ready]
         stranded = free[(free > _NONE) & (free < largest - _NONE)]
         totals[:, moment] = there[ready].sum(), held[0][ready].sum(), held[1][ready].sum(), stranded.sum()

@@ -45,8 +45,8 @@ _AMOUNT = re.compile(r"Insufficient ([\w./-]+)")
 class Room:
     """The room at moments of a run, seconds in order; each moment's values hold until the next.
 
-    `capacity`, `own`, `others`: [resource, moment] amounts on nodes that take pods: offered, held by the run's pods,
-    and by all others.
+    `capacity`, `own`, `others`: [resource, moment] amounts on nodes that take pods: offered (or still held on a node
+    that no longer offers them), held by the run's pods, and by all others.
     `slots`: [resource, moment] pods of the most frequent kind that would fit beside what others hold.
     `waiting`: Pods that wait for a node and could fit on one.
     `blocked`: [resource, moment] share of them that this resource alone keeps out.
@@ -195,9 +195,9 @@ def build_room(
     found = _Accounts(len(resources), len(at))
     found.fill(offers, resources, amounts, waiting, _Changes(asking, holdings, offers.places, resources), at)
     ruled, rules = _read_rule_shares(asking.filter(~pl.col("asks").is_in(list(impossible))), waiting.sum(axis=0), at)
-    # What a node no longer offers is held by its pods until they end.
-    offered = np.maximum.accumulate(found.capacity, axis=1)
-    overdrawn = ((found.own + found.others) > (1 + NEARLY_FULL) * offered + _NONE).any(axis=1)
+    # Ends and bindings arrive on several streams: single moments tell nothing.
+    is_over = (found.own + found.others) > (1 + NEARLY_FULL) * found.capacity + _NONE
+    overdrawn = is_over.mean(axis=1) > NEARLY_FULL
     found.blocked[overdrawn] = found.freed[overdrawn] = 0.0
     packed = np.zeros(len(at)) if overdrawn.any() else found.packed
     return Room(
@@ -377,7 +377,7 @@ class _Accounts:
         at: Floats,
     ) -> None:
         """Fill the accounts. `amounts`: [kind, resource]. `waiting`: [kind, moment]."""
-        held = np.zeros((2, len(offers.names), len(resources)))
+        held, largest = np.zeros((2, len(offers.names), len(resources))), offers.find_largest(resources)
         n_due, n_applied = count_passages(changes.times, at), 0
         for moment, (n_changes, (offered, takes_pods)) in enumerate(zip(n_due, offers.iterate(resources), strict=True)):
             span = slice(n_applied, n_changes)
@@ -385,7 +385,10 @@ class _Accounts:
             n_applied = n_changes
             there = offered[takes_pods]
             own, others = held[0][takes_pods], held[1][takes_pods]
-            self.capacity[:, moment], self.own[:, moment] = there.sum(axis=0), own.sum(axis=0)
+            # What a node no longer offers is held by its pods until they end.
+            kept = np.minimum(own + others, largest[takes_pods])
+            self.capacity[:, moment] = np.maximum(there, kept).sum(axis=0)
+            self.own[:, moment] = own.sum(axis=0)
             self.others[:, moment] = others.sum(axis=0)
             self.slots[:, moment] = _count_places(there - others, amounts[0]).sum(axis=0)
             n_waiting = waiting[:, moment].sum()

@@ -176,10 +176,17 @@ class Analysis:
         """Table PODS with what each pod asks for, also where that was not recorded."""
         return self.pods.with_columns(build_asks(self.schedule, self.pods))
 
+    @cached_property
+    def nodes(self) -> pl.DataFrame:
+        """Table NODES, of the nodes that the run's pods may go to: simulated ones only, unless it allows others."""
+        nodes = self.read_raw_table(tables.NODES)
+        fenced = nodes.filter(pl.col("simulated"))
+        return fenced if self.conditions.simulated_nodes and fenced.height else nodes
+
     def _read_nodes(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Tables NODES, NODE_CHANGES and HOLDINGS; nodes that took pods of the run were open to them."""
         changes = correct_closed_nodes(self.read_raw_table(NODE_CHANGES), self.pods)
-        return self.read_raw_table(tables.NODES), changes, self.read_raw_table(tables.HOLDINGS)
+        return self.nodes, changes, self.read_raw_table(tables.HOLDINGS)
 
     @cached_property
     def room(self) -> Room:
@@ -437,7 +444,7 @@ class Analysis:
         if self.replay is None or self.conditions.schedulers != (DEFAULT_SCHEDULER,):
             return None
         pops = takes_pods_in_backoff(self.conditions.server_version)
-        return compare_queue_waits(self.pods, self.read_raw_table(tables.NODES), pops_backoff=pops)
+        return compare_queue_waits(self.pods, self.nodes, pops_backoff=pops)
 
     @cached_property
     def queues(self) -> QueueShares | None:
