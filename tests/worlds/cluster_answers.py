@@ -328,18 +328,21 @@ def _judge_rate(world: World, played: Played, analysis: Analysis) -> list[str]:
     _, clear = _find_truth(world, played)
     wrong = []
     bound_s = sorted(pod.bound_s for pod in played.own if np.isfinite(pod.bound_s))
-    last_due = float(world.plan.schedule["due_s"].max() or 0.0)  # type: ignore[arg-type]
+    due_s = world.plan.schedule["due_s"].to_numpy()
+    first_due, last_due = float(due_s.min()), float(due_s.max())
     inside = [at_s for at_s in bound_s if at_s <= last_due]
-    rate = len(inside) / max(1e-9, last_due)
+    rate = len(inside) / max(1e-9, last_due - first_due)
     told = analysis.sustainable
-    offered = len(world.plan) / last_due
+    offered = len(world.plan) / (last_due - first_due)
     if told.high_per_s is not None and clear and not 0.7 * rate <= told.high_per_s:
         wrong.append(f"sustains at most {told.high_per_s:.3g}, had {rate:.3g}")
     if told.low_per_s is not None and told.low_per_s > max(rate, 1e-9) * 1.25:
         wrong.append(f"sustains {told.low_per_s:.3g} of {offered:.3g} offered, had {rate:.3g}")
     if (match := re.search(r"allow ([\d.,]+) pods/s", analysis.answer)) is not None:
         allowed = float(match.group(1).replace(",", ""))
-        if not 0.75 * rate <= allowed <= 1.5 * rate:
+        # While the scheduler stood still, the room was not used.
+        is_high = allowed > 1.5 * rate and not played.blocked_s["still"]
+        if allowed < 0.75 * rate or is_high:
             wrong.append(f"room for {allowed:g} pods/s, had {rate:.3g}")
     if SCHEDULER in clear and told.high_per_s is not None and not 0.7 <= told.high_per_s / world.per_s <= 1.4:
         wrong.append(f"the scheduler's {world.per_s:.3g}/s told as {told.high_per_s:.3g}")

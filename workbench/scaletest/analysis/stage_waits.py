@@ -142,6 +142,15 @@ class BlindTimes:
 
     spans: tuple[tuple[float, float], ...] = field(default=())
 
+    def find_longest_sight(self, begin_s: float, end_s: float) -> tuple[float, float]:
+        """Return the longest part of a time in which a watch looked."""
+        parts, at_s = [], begin_s
+        for from_s, to_s in sorted(self.spans):
+            if from_s < end_s and to_s > at_s:
+                parts.append((at_s, max(at_s, from_s)))
+                at_s = to_s
+        return max([*parts, (at_s, max(at_s, end_s))], key=lambda part: part[1] - part[0])
+
     def find_blind_seconds(self, edges_s: Floats) -> npt.NDArray[np.bool_]:
         """Mask of the seconds between these edges in which a watch was interrupted."""
         is_blind = np.zeros(len(edges_s) - 1, dtype=bool)
@@ -174,12 +183,11 @@ def find_pauses(step: str, waits: StageWaits, blind: BlindTimes) -> list[Pause]:
     lengths = np.diff(left_s)
     pauses = []
     for place in np.flatnonzero(lengths >= MIN_PAUSE_S):
-        begin, end = float(left_s[place]), float(left_s[place + 1])
-        seen = not any(from_s < end and to_s > begin for from_s, to_s in blind.spans)
+        begin, end = blind.find_longest_sight(float(left_s[place]), float(left_s[place + 1]))
         usual = _find_usual_length(np.delete(lengths, place))
         inside = (waits.came_s > begin) & (waits.came_s < end) & np.isfinite(waits.left_s)
         held = _wait_for_one_moment(waits.came_s[inside], waits.left_s[inside], end - begin)
-        if seen and held and end - begin >= PAUSE_GROWTH * usual:
+        if held and end - begin >= max(MIN_PAUSE_S, PAUSE_GROWTH * usual):
             through_s = float(np.quantile(waits.left_s[inside], THROUGH_FRACTION))
             pauses.append(Pause(step, begin, end, through_s, int(inside.sum())))
     return pauses

@@ -369,6 +369,8 @@ def _judge_step(step: ArrivalStep, passages: StagePassages, where: Room, stops: 
     longer = cut_windows(step, step.through_s, where, stops)
     plateau = longer if verdict == NOT_SUSTAINED and longer.enough else windows
     rate = mean_interval(plateau.rates(passages.scheduled)[plateau.steady])
+    if verdict != UNDECIDED and rate.high <= 0 and passages.scheduled.max(initial=0.0) > plateau.ends_s[1]:
+        return _build_open_row("nothing was scheduled in the windows in which pods had room, and later it went on")
     return {
         "completed_per_s": rate.mean,
         "low_per_s": rate.low,
