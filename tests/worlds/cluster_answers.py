@@ -367,7 +367,9 @@ TOLD = frozenset(
 
 def is_supported(one: Judgement) -> bool:
     """Whether a world's traits are those that get an answer."""
-    return not TOLD & set(one.traits) and OTHERS not in one.traits
+    # Others' daemons hold places for pods, too.
+    held = OTHERS in one.traits or {"pods", "others_elsewhere"} <= set(one.traits)
+    return not TOLD & set(one.traits) and not held
 
 
 def main() -> int:
