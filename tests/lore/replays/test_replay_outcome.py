@@ -136,7 +136,7 @@ BROKEN: list[tuple[Any, str]] = [
     (lambda: outcomes.outcome(inspection=outcomes.inspection(outcomes.sidecar(), whole=False)), "checksum"),
     (lambda: outcomes.outcome(inspection=outcomes.inspection(outcomes.sidecar(), {0: 30, 2: 9})), "rows of inputs"),
     (lambda: outcomes.outcome(inspection=outcomes.inspection(outcomes.sidecar(), {0: 40})), "batches that only"),
-    (lambda: outcomes.outcome(outcomes.replayed({"A": (0.4,) * 2, "B": (0.4,) * 2})), "requested runs"),
+    (lambda: outcomes.outcome(outcomes.replayed({"A": (0.4,) * 2, "B": (0.4,) * 2})), "timed runs that a side lacks"),
     (
         lambda: outcomes.outcome(outcomes.replayed({"r": (1.0,) * 3}, timings=[
             row | {"operator_s": 3.0} for row in outcomes.timings({"r": (1.0,) * 3})])),

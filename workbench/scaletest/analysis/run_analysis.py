@@ -195,6 +195,11 @@ class Analysis:
         end_s = find_end(self.schedule, self.submissions, self.transitions)
         return build_room(self.asking, nodes, changes, holdings, end_s)
 
+    @property
+    def ceiling_per_s(self) -> float | None:
+        """Rate that the resource allows that bound, in pods a second; null where no single one did."""
+        return None if self.ceiling is None else self.ceiling.pods_per_s
+
     @cached_property
     def possible(self) -> pl.DataFrame:
         """Table SCHEDULE without the workloads of which a pod can never fit on a node, or whose pods were refused."""

@@ -239,7 +239,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
     ramp
         Table RAMP of one run.
     ceiling_per_s
-        What the GPUs themselves allow, in pods a second; null for no such limit.
+        What the resource that bound allows, in pods a second; null for no such limit.
     """
     import altair as alt
 
@@ -268,7 +268,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
         at = alt.Chart(pl.DataFrame({"completed_per_s": [ceiling_per_s]}))
         layers.append(at.mark_rule(strokeDash=[1, 3], color=COLOURS["baseline"], strokeWidth=2).encode(y=y))
     subtitle = join_sentences(
-        f"the GPUs allow {ceiling_per_s:.3g} pods/s (dotted)" if near else "",
+        f"the room allows {ceiling_per_s:.3g} pods/s (dotted)" if near else "",
         "on the dashed line all that is offered gets through",
         "95 % intervals over windows of each step",
         f"{unknown} step{'' if unknown == 1 else 's'} without a figure" if unknown else "",
