@@ -38,6 +38,7 @@ _RULES = (
     ("the volumes of its pods", r"volume|persistentvolumeclaim"),
     ("devices that its resource claims ask for", r"cannot allocate all claims|resourceclaim"),
 )
+RULE_NAMES = frozenset(name for name, _ in _RULES)
 _AMOUNT = re.compile(r"Insufficient ([\w./-]+)")
 
 
@@ -53,7 +54,6 @@ class Room:
     `freed`: Of `blocked`, the part that would fit if others held nothing.
     `packed`: Share that fits on no node by all resources together.
     `ruled`: Share of which the scheduler gave a reason that is no amount of a resource.
-    `rules`: Pods by such a reason.
     `impossible`: Why a pod that asks for these amounts fits on no node, even if it were empty.
     """
 
@@ -68,7 +68,6 @@ class Room:
     freed: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     packed: Floats = field(default_factory=lambda: np.zeros(0))
     ruled: Floats = field(default_factory=lambda: np.zeros(0))
-    rules: Mapping[str, int] = field(default_factory=dict)
     impossible: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -194,7 +193,7 @@ def build_room(
     waiting[~possible] = 0
     found = _Accounts(len(resources), len(at))
     found.fill(offers, resources, amounts, waiting, _Changes(asking, holdings, offers.places, resources), at)
-    ruled, rules = _read_rule_shares(asking.filter(~pl.col("asks").is_in(list(impossible))), waiting.sum(axis=0), at)
+    ruled = _read_rule_shares(asking.filter(~pl.col("asks").is_in(list(impossible))), waiting.sum(axis=0), at)
     # Ends and bindings arrive on several streams: single moments tell nothing.
     is_over = (found.own + found.others) > (1 + NEARLY_FULL) * found.capacity + _NONE
     overdrawn = is_over.mean(axis=1) > NEARLY_FULL
@@ -212,7 +211,6 @@ def build_room(
         found.freed,
         packed,
         ruled,
-        rules,
         impossible,
     )
 
@@ -239,22 +237,16 @@ def _count_waiting(kind: pl.DataFrame, at: Floats) -> Floats:
     return (count_passages(came_s, at) - count_passages(gone_s, at)).astype(float)
 
 
-def _read_rule_shares(asking: pl.DataFrame, waiting: Floats, at: Floats) -> tuple[Floats, dict[str, int]]:
-    """Share of the waiting pods with a reason that is no amount, at each moment; and all pods by such a reason."""
+def _read_rule_shares(asking: pl.DataFrame, waiting: Floats, at: Floats) -> Floats:
+    """Share of the waiting pods with a reason that is no amount, at each moment."""
     told = asking.filter(pl.col("unschedulable_s").is_not_null())
-    rules: Counter[str] = Counter()
-    ruled = []
-    for reason, count in told.group_by("unschedulable_reason").len().iter_rows():
-        named = read_rules(reason)
-        rules.update(dict.fromkeys(named, count))
-        # Without a reason nobody knows that it was an amount.
-        if named or reason is None or not read_amounts(reason):
-            ruled.append(reason)
+    # Without a reason nobody knows that it was an amount.
+    ruled = [text for text in told["unschedulable_reason"].unique() if read_rules(text) or not read_amounts(text)]
     rows = told.filter(pl.col("unschedulable_reason").is_in(ruled, nulls_equal=True))
     gone = rows.select(pl.min_horizontal("scheduled_s", "ended_s").fill_null(np.inf)).to_series()
     came_s, gone_s = (np.sort(times.to_numpy().astype(float)) for times in (rows["unschedulable_s"], gone))
     counted = count_passages(came_s, at) - count_passages(gone_s, at)
-    return np.divide(counted, waiting, out=np.zeros(len(at)), where=waiting > 0), dict(rules)
+    return np.asarray(np.divide(counted, waiting, out=np.zeros(len(at)), where=waiting > 0))
 
 
 class _NodeOffers:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from workbench.core.formats import format_items
-from workbench.scaletest.analysis.room import GPU, NEARLY_FULL, PLACES, Room, read_amounts, read_rules
+from workbench.scaletest.analysis.room import GPU, NEARLY_FULL, PLACES, RULE_NAMES, Room, read_amounts, read_rules
 from workbench.scaletest.observation.run_records import parse_amounts
 
 # A cause counts if it kept out so many of the waiting pods, over their waiting time ...
@@ -119,8 +119,7 @@ def _read_told(pods: pl.DataFrame, begin_s: float, end_s: float) -> dict[str, fl
 
 def _find_rule(told: Mapping[str, float]) -> RoomLimit | None:
     """The reason that is no amount, where most pods were given it."""
-    amounts = {name for name in told if not name.startswith(("the ", "taints", "free ", "devices"))}
-    rules = [name for name, share in told.items() if share >= MOST and name not in amounts]
+    rules = [name for name, share in told.items() if share >= MOST and name in RULE_NAMES]
     return RoomLimit(rules[0]) if rules else None
 
 

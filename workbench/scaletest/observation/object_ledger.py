@@ -13,6 +13,7 @@ import msgspec
 
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.observation import run_records
+from workbench.scaletest.scenario.template_pods import sum_requests
 
 MAX_CONDITIONS = 64
 _WORD = re.compile(r"[^a-z0-9]+")
@@ -119,18 +120,6 @@ class PodStatus(msgspec.Struct):
     reason: str | None = None
     conditions: list[Condition] | None = None
     containerStatuses: list[Container] | None = None  # noqa: N815
-
-
-class _Resources(msgspec.Struct):
-    requests: dict[str, str | int | float] | None = None
-    limits: dict[str, str | int | float] | None = None
-
-
-class _Asking(msgspec.Struct):
-    """A container, as far as it asks a node for something."""
-
-    resources: _Resources | None = None
-    restartPolicy: str | None = None  # noqa: N815 -- "Always": it runs beside the others
 
 
 class PodSpec(msgspec.Struct):
@@ -273,9 +262,8 @@ class Envelope(msgspec.Struct):
     object: msgspec.Raw
 
 
-_ASKING = msgspec.json.Decoder(list[_Asking] | None)
-_RESOURCES = msgspec.json.Decoder(_Resources | None)
-_AMOUNTS = msgspec.json.Decoder(dict[str, str | int | float] | None)
+# Fields of a pod's spec that say what it asks a node for.
+_ASKING = ("containers", "initContainers", "overhead", "resources")
 _STATUS = msgspec.json.Decoder(Status)
 _BIND = msgspec.json.Decoder(BindSpec)
 
@@ -378,47 +366,12 @@ def parse_quantity(text: str | None) -> float:
 
 
 def read_asks(pod: Pod) -> dict[str, float]:
-    """Amounts that a pod asks a node for, as the scheduler counts them; empty if they cannot be read.
-
-    Each container's requests, or its limits where it has no request, and the pod's overhead; a container that runs
-    before the others counts where it asks for more than they do together. What the pod asks for as a whole replaces
-    the sum.
-    """
-    spec = pod.spec
-    if spec is None:
-        return {}
+    """Amounts that a pod asks a node for, as the scheduler counts them; empty if they cannot be read."""
     try:
-        containers = [*_decode_list(spec.containers), *_decode_list(spec.initContainers)]
-        n_before = len(_decode_list(spec.initContainers))
-        whole = _RESOURCES.decode(spec.resources) if bytes(spec.resources) else None
-        overhead = _AMOUNTS.decode(spec.overhead) if bytes(spec.overhead) else None
-    except msgspec.MsgspecError:
+        parts = {name: msgspec.json.decode(raw) for name in _ASKING if bytes(raw := getattr(pod.spec, name, b""))}
+        return sum_requests(parts)
+    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
-    asks: dict[str, float] = {}
-    early: list[dict[str, float]] = []
-    for place, container in enumerate(containers):
-        requests = _read_requests(container.resources)
-        if place >= len(containers) - n_before and container.restartPolicy != "Always":
-            early.append(requests)
-        else:
-            asks |= {name: asks.get(name, 0.0) + amount for name, amount in requests.items()}
-    for requests in early:
-        asks |= {name: amount for name, amount in requests.items() if amount > asks.get(name, 0.0)}
-    asks |= _read_requests(whole)
-    more = {name: parse_quantity(str(quantity)) for name, quantity in (overhead or {}).items()}
-    return asks | {name: asks.get(name, 0.0) + amount for name, amount in more.items()}
-
-
-def _decode_list(raw: msgspec.Raw) -> list[_Asking]:
-    return (_ASKING.decode(raw) or []) if bytes(raw) else []
-
-
-def _read_requests(resources: _Resources | None) -> dict[str, float]:
-    """Amounts of one container's requests, or of its limits where it has none."""
-    if resources is None:
-        return {}
-    named = {**(resources.limits or {}), **(resources.requests or {})}
-    return {name[:MAX_REASON_CHARS]: parse_quantity(str(quantity)) for name, quantity in named.items()}
 
 
 class Transition(NamedTuple):
