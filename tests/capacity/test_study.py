@@ -50,9 +50,11 @@ def test_point_inputs_give_the_plan_worked_out_by_hand_from_runs_to_the_sentence
     expected |= {peak.COST_SCALED: 40.0, peak.COST_FIXED: 960.0, peak.PODS: 28 / 600 + 3 / 60}
     assert {name: values[0] for name, values in figures(found).items()} == pytest.approx(expected)
     assert all(low == middle == high for low, middle, high in figures(found).values())
-    assert found.answer == (
-        "The peak hour needs 16 GPUs on 2 nodes (P5 to P95: 16 GPUs, 2 nodes), for 40 a day. Bound by Spark work; "
-        "the scheduler keeps up (0.0967 pods/s at the worst time, 5 sustained)."
+    assert found.answer == "Provide 2 nodes: the 09:00 peak needs 16 GPUs."
+    assert found.details == (
+        "P5 to P95: 16 GPUs on 2 nodes.",
+        "The peak is bound by Spark work.",
+        "The scheduler keeps up (0.0967 pods/s at the worst time, 5 sustained).",
     )
     assert found.verdict == "valid"
     assert found.check()["holds"].all()
@@ -90,7 +92,7 @@ def test_what_is_left_out_is_not_covered_and_told(tmp_path: Path, left_out: str,
     assert found.check()["holds"].all()
     headline(answer=found.answer, verdict="valid", key_numbers=found.key_numbers())
     if left_out == "scaletest":
-        assert found.answer.endswith("the scheduler was not measured.")
+        assert found.details[-1] == "The scheduler was not measured."
         assert found.kept_up == peak.NOT_MEASURED
     else:
         gone = peak.SPARK_GPUS if left_out == "speedup" else peak.SERVICE_GPUS
@@ -239,7 +241,8 @@ def test_a_scheduler_that_does_not_keep_up_binds_before_all(tmp_path: Path) -> N
     found = by_hand(tmp_path, scaletest=scale_run(tmp_path / "slow", low=0.09))
     assert found.kept_up == peak.NOT_SUSTAINED
     assert found.bound_by == peak.RATE
-    assert "the scheduler does not keep up (0.0967 pods/s at the worst time, 0.09 sustained)" in found.answer
+    assert "The scheduler does not keep up (0.0967 pods/s at the worst time, 0.09 sustained)." in found.details
+    assert "Provide 2 nodes and a faster scheduler: " in found.answer
 
 
 def test_a_rate_that_is_exactly_sustained_keeps_up_and_an_unknown_one_is_not_measured(tmp_path: Path) -> None:
@@ -278,7 +281,7 @@ def test_idle_gpus_are_those_of_the_nodes_that_nothing_holds(tmp_path: Path) -> 
 def test_a_capacity_that_is_a_lower_bound_makes_gpus_that_are_at_most(tmp_path: Path) -> None:
     bounded = sizing_run(tmp_path / "low", capacity=None, capacity_low=40.0, verdict="at least", binding=False)
     found = by_hand(tmp_path, sizing=bounded)
-    assert found.answer.startswith("The peak hour needs at most 16 GPUs on 2 nodes")
+    assert found.answer.startswith("Provide 2 nodes: the 09:00 peak needs at most 16 GPUs")
     assert any(note.startswith("At most: ") for note in found.notes)
     assert any("a lower bound" in use for use in found.uses)
     without = sizing_run(tmp_path / "none", capacity=None, capacity_low=40.0, verdict="no estimate")
@@ -358,7 +361,7 @@ def test_a_job_larger_than_a_node_is_refused_or_spans_nodes(tmp_path: Path) -> N
 
 def test_a_day_of_nothing_is_a_plan_of_nothing(tmp_path: Path) -> None:
     found = by_hand(tmp_path, jobs=["etl applications='etl*' per_hour=0"], users=["0"])
-    assert found.answer.startswith("The peak hour needs 0 GPUs on 0 nodes")
+    assert found.answer == "Provide nothing: no hour of the day needs a node."
     assert found.bound_by == ""
     assert found.check()["holds"].all()
 

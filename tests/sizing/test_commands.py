@@ -67,7 +67,7 @@ def test_other_goals_can_be_asked_of_the_same_sweep(sizing: Sizing, sweep: Path)
 def test_a_goal_out_of_reach_is_no_answer_and_says_what_to_measure(sizing: Sizing, sweep: Path) -> None:
     code, out, _ = sizing("estimate", sweep, "--target-users", 100, "--goal", "p95<=60")
     assert code == 1
-    assert "no GPU count for" in out
+    assert "No GPU count for" in out
     assert "add levels, such as" in out
 
 

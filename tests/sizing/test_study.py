@@ -54,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 def test_in_virtual_time_it_answers_verifies_and_says_that_it_is_simulated(made: Study) -> None:
-    assert made.answer.startswith("Simulated: ")
+    assert made.conditions == ["simulated service"]
     assert made.notes[0] == "Measured: simulated, virtual time."
     assert made.found.verification is not None
     assert made.found.verification["scope"].to_list() == ["whole load"]
@@ -139,7 +139,7 @@ def test_sessions_of_users_who_think_are_sized_in_virtual_time_beside_their_true
     settings = ["max_step_s=5", "users=[80,120,160,200,240]"]
     found = studied(tmp_path, users=1200, turns=3, think_time_s=8.0, goals=["p95<=0.5"], settings=settings)
     assert found.verdict == "valid", found.reasons
-    assert "in sessions of 3 turns" in found.answer
+    assert "in sessions of 3 turns" in " ".join(found.details)
     assert found.measured.steps["think_s"].unique().to_list() == [8.0]
     assert found.measured.requests["turn"].max() == 3
     assert found.truth is not None

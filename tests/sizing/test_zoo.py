@@ -30,7 +30,7 @@ def test_no_animal_gets_a_wrong_number(name: str, seed: int) -> None:
 def test_shed_load_is_sized_and_named_with_its_level() -> None:
     told = ask(ANIMALS["429"])
     assert (told.answer.recommended, told.exit_code) == (25, 0)
-    assert "admission limit at 9 users" in told.answer.sentence
+    assert "admission limit at 9 users" in told.answer.details[0]
     assert told.answer.estimates["bound"][0].startswith("admission limit at 9 users: ")
 
 
@@ -43,7 +43,7 @@ def test_overload_bounds_the_capacity_by_what_ended() -> None:
     assert (over["backlog_last"] > over["backlog_first"]).all()
     row = told.answer.estimates.row(0, named=True)
     assert row["capacity"] <= row["capacity_high"] <= over["ended_high_per_s"].max()
-    assert told.answer.sentence.endswith("not verified")
+    assert told.answer.sentence.endswith("not verified.")
 
 
 def test_what_is_known_only_from_above_is_refused() -> None:

@@ -90,7 +90,7 @@ def _write_run(study: Study, out: Path) -> None:
         "capacity_plan", folder=out, title="Capacity plan", config=settings, command="workbench capacity plan"
     )
     write_plan(study, run)
-    run.conclude(study.verdict, study.reasons, study.answer)
+    run.conclude(study.verdict, study.reasons, study.answer, details=study.details, conditions=study.conditions)
 
 
 @app.command()

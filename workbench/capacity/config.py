@@ -34,6 +34,7 @@ JOBS = [
     "nightly applications='tpch spark*' gpus=4 pods=5 per_hour=360 hours=1-5 stack_share=0.2",
 ]
 USERS = ["60 hours=22-6", "400 hours=6-8,18-22", "1000 hours=8-9,12-13,16-18", "1200 hours=9-12,13-16"]
+SAMPLE_PRICE = 20.0
 MAX_BYTES = 1_000_000
 RUNS = ("speedup", "sizing", "indicators", "scaletest")
 
@@ -248,7 +249,7 @@ class PlanConfig(StrictModel):
     spanning: bool = Field(
         default=False, description="Give jobs and replicas larger than a node whole nodes; otherwise they are refused."
     )
-    price_per_node_h: Price | None = Field(default=20.0, description="Price of a node per hour, any currency.")
+    price_per_node_h: Price | None = Field(default=SAMPLE_PRICE, description="Price of a node per hour, any currency.")
     price_per_gpu_h: Price | None = Field(
         default=None, description="Price of a GPU of a node per hour; give one of the two."
     )
@@ -304,6 +305,16 @@ class PlanConfig(StrictModel):
     def users_by_hour(self) -> list[float]:
         """Users by hour, from midnight."""
         return parse_load_by_hour(self.users)
+
+    @property
+    def has_sample_day(self) -> bool:
+        """Whether jobs or users are those of the sample, which nobody measured."""
+        return (bool(self.speedup) and self.jobs == JOBS) or (bool(self.sizing) and self.users == USERS)
+
+    @property
+    def has_sample_price(self) -> bool:
+        """Whether the price is that of the sample."""
+        return self.price_per_node_h == SAMPLE_PRICE and not self.currency
 
     @property
     def session_steps(self) -> list[str]:

@@ -15,7 +15,7 @@ from workbench.capacity.config import PlanConfig
 from workbench.capacity.information import build_information
 from workbench.capacity.inputs import PlanInputs, build_model, build_sources, format_count, load_inputs
 from workbench.capacity.model import ROUNDING, Floats, Model, Outcome, draw_quantities, evaluate_model
-from workbench.core.formats import format_number
+from workbench.core.formats import fit_answer, format_number
 from workbench.report.display import KeyNumber
 from workbench.stats.littles_law import count_sessions_per_hour
 
@@ -110,20 +110,46 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """GPUs and nodes at the peak hour: the upper end (P95) with median and interval; median cost; what binds."""
+        """Nodes to provide and GPUs needed at the peak hour, with their interval and the median cost."""
         gpus, nodes = self.get_figure(peak.GPUS), self.get_figure(peak.NODES)
-        n_gpus, n_nodes = _round_up_gpus(gpus["p95"]), _round_up_gpus(nodes["p95"])
-        count = f"{format_count(n_gpus, 'GPU')} on {format_count(n_nodes, 'node')}"
-        middle, interval = _format_middle(gpus, nodes), f"{_format_range(gpus)} GPUs, {_format_range(nodes)} nodes"
+        n_nodes = _round_up_gpus(nodes["p95"])
+        if not n_nodes:
+            return "Provide nothing: no hour of the day needs a node."
+        at_most = "at most " if self.found.service is not None and self.found.service.at_least else ""
+        need = f"the {self.peak_hour:02d}:00 peak needs {at_most}{_format_range(gpus)} GPUs"
         cost = ""
-        if self.outcome.cost_scaled is not None:
+        # Without its currency an amount says nothing.
+        if self.outcome.cost_scaled is not None and self.config.currency:
             figure = self.get_figure(peak.COST_SCALED)
             cost = f", for {format_number(figure['p50'])} {figure['unit']}"
-        bound = f"Bound by {self.bound_by}; " if self.bound_by else ""
-        scheduler = f"{bound}{self._scheduler}."
-        scheduler = f"{scheduler[0].upper()}{scheduler[1:]}"
-        qualifier = "at most " if self.found.service is not None and self.found.service.at_least else ""
-        return f"The peak hour needs {qualifier}{count} ({middle}P5 to P95: {interval}){cost}. {scheduler}"
+        scheduler = " and a faster scheduler" if self.kept_up == peak.NOT_SUSTAINED else ""
+        claim = f"Provide {format_count(n_nodes, 'node')}{scheduler}: {need}"
+        return fit_answer(f"{claim}{cost}.", f"{claim}.")
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The interval of the nodes, what binds, whether the scheduler keeps up."""
+        gpus, nodes = self.get_figure(peak.GPUS), self.get_figure(peak.NODES)
+        interval = f"P5 to P95: {_format_range(gpus)} GPUs on {_format_range(nodes)} nodes"
+        bound = [f"The peak is bound by {self.bound_by}."] if self.bound_by else []
+        scheduler = self._scheduler
+        ends = f"{_format_middle(gpus, nodes)}{interval}"
+        return (f"{ends[0].upper()}{ends[1:]}.", *bound, f"{scheduler[0].upper()}{scheduler[1:]}.")
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What was not measured: a simulated service, simulated nodes, a day or prices of the samples."""
+        service, scheduler = self.found.service, self.found.scheduler
+        return tuple(
+            word
+            for word, holds in (
+                ("simulated service", service is not None and service.simulated),
+                ("simulated nodes", scheduler is not None and scheduler.simulated_nodes),
+                ("invented day", self.config.has_sample_day),
+                ("invented price", self.config.has_sample_price),
+            )
+            if holds
+        )
 
     @property
     def _scheduler(self) -> str:

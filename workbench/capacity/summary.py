@@ -122,7 +122,8 @@ def format_plan(plan_study: Study) -> str:
     from workbench.capacity import tables
 
     lines = [f"INVALID: {reason}" for reason in plan_study.reasons]
-    lines += [plan_study.answer, ""]
+    lines += [plan_study.answer, *plan_study.details]
+    lines += [*(f"note: {condition}" for condition in plan_study.conditions), ""]
     lines.append(table(plan_study.day, tables.DAY, caption="The day, over all draws").text)
     shown = plan_study.constraints.select("constraint", "figure", "unit", "nodes_saved", "binding")
     lines += ["", table(shown, tables.CONSTRAINTS, caption=f"At the peak, {plan_study.peak_hour:02d}:00").text]
@@ -136,6 +137,8 @@ def build_plan_document(plan_study: Study, out: Path | None) -> dict[str, Any]:
     """The plan as one JSON document, with all tables except the what-if."""
     return {
         "answer": plan_study.answer,
+        "details": list(plan_study.details),
+        "conditions": list(plan_study.conditions),
         "verdict": plan_study.verdict,
         "reasons": list(plan_study.reasons),
         "notes": list(plan_study.notes),

@@ -434,6 +434,7 @@ def _settle_verdict(run: run_folder.Run, notebook: Any) -> dict[str, Any] | None
     first, record = headlines[0], run.record
     if record["verdict"] is None:
         record |= {name: first[name] for name in ("verdict", "reasons", "answer")}
+        record |= {name: first.get(name) or [] for name in ("details", "conditions")}
     verdicts = sorted({headline["verdict"] for headline in headlines} | {record["verdict"]})
     answers = list(dict.fromkeys([first["answer"], record["answer"]]))
     if len(verdicts) == len(answers) == 1:

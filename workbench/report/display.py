@@ -31,7 +31,7 @@ _LIVE_STYLE = """<style data-live>
 .wb-table caption{text-align:left;opacity:.8;padding:2px 0}
 .wb-table th,.wb-table td{padding:3px 10px;border-bottom:1px solid rgba(128,136,148,.3);text-align:left!important}
 .wb-table .num{text-align:right!important}.wb-scroll{overflow-x:auto}
-.wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}.wb-chip{font-weight:600}
+.wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}.wb-details{opacity:.8;max-width:60em}.wb-condition{font-weight:400;margin-left:.5em}.wb-chip{font-weight:600}
 .wb-keys{display:grid!important;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));
 gap:10px;margin:.8em 0!important;max-width:1020px}
 .wb-keys>div{border:1px solid rgba(128,136,148,.35);border-radius:8px;padding:10px 12px;min-width:0}
@@ -62,6 +62,8 @@ def headline(
     answer: str,
     verdict: Literal["valid", "invalid"] | None = None,
     reasons: Sequence[str] = (),
+    details: Sequence[str] = (),
+    conditions: Sequence[str] = (),
     key_numbers: Sequence[KeyNumber] = (),
     next_steps: Sequence[str] = (),
     question: str | None = None,
@@ -73,9 +75,13 @@ def headline(
     Parameters
     ----------
     answer
-        One sentence computed from the result tables, with its figure and interval.
+        One sentence computed from the result tables: number with unit, interval, decision; at most 90 characters.
     verdict, reasons
         Whether the run is valid, and why not. An invalid run needs a reason.
+    details
+        Sentences below the answer: what it rests on, what qualifies it.
+    conditions
+        What was not real, in two or three words each, as chips beside the verdict: "simulated service".
     key_numbers
         At most six of (label, value, unit, note); unit and note are optional, null becomes a dash.
     next_steps
@@ -112,6 +118,8 @@ def headline(
         "answer": str(answer),
         "verdict": verdict,
         "reasons": [str(reason) for reason in reasons],
+        "details": [str(detail) for detail in details],
+        "conditions": [str(condition) for condition in conditions],
         "key_numbers": numbers,
         "next_steps": steps,
     }
@@ -139,6 +147,22 @@ def render_chip(verdict: str | None, status: str = "succeeded") -> str:
         "running": ("not finished", "none"),
     }.get(status, (verdict or "no verdict", verdict or "none"))
     return f'<span class="wb-chip wb-{escape_html(kind)}">{escape_html(word)}</span>'
+
+
+def render_conditions(conditions: object) -> str:
+    """Chips of what was not real in a run, such as a simulated service; escaped.
+
+    >>> render_conditions(["simulated service"])
+    '<span class="wb-chip wb-condition">simulated service</span>'
+    """
+    words = conditions if isinstance(conditions, list) else []
+    return "".join(f'<span class="wb-chip wb-condition">{escape_html(str(word))}</span>' for word in words)
+
+
+def render_details(details: object) -> str:
+    """Sentences below an answer as a paragraph; escaped."""
+    sentences = " ".join(str(detail) for detail in details) if isinstance(details, list) else ""
+    return f'<p class="wb-details">{escape_html(sentences)}</p>' if sentences else ""
 
 
 def render_key_numbers(numbers: Sequence[dict[str, str]]) -> str:
@@ -182,17 +206,20 @@ def _render_code(match: re.Match[str]) -> str:
 
 def render_headline(data: dict[str, Any]) -> str:
     """A headline as HTML for the notebook cell; the report renders its own."""
-    chip = render_chip(data["verdict"]) if data["verdict"] else ""
+    chip = (render_chip(data["verdict"]) if data["verdict"] else "") + render_conditions(data["conditions"])
     reasons = f" {escape_html('; '.join(data['reasons']))}" if data["reasons"] else ""
     answer = f'<p class="wb-answer">{escape_html(data["answer"])}</p>'
-    below = render_key_numbers(data["key_numbers"]) + render_next_steps(data["next_steps"])
+    below = render_details(data["details"]) + render_key_numbers(data["key_numbers"])
+    below += render_next_steps(data["next_steps"])
     return f'<div class="wb-headline">{answer}<p>{chip}{reasons}</p>{below}</div>'
 
 
 def _format_headline(data: dict[str, Any]) -> str:
     lines = [data["answer"]]
     if data["verdict"]:
-        lines.append(f"Verdict: {data['verdict']}" + (f" ({'; '.join(data['reasons'])})" if data["reasons"] else ""))
+        words = ", ".join([data["verdict"], *data["conditions"]])
+        lines.append(f"Verdict: {words}" + (f" ({'; '.join(data['reasons'])})" if data["reasons"] else ""))
+    lines += data["details"]
     lines += [_format_key_number(entry) for entry in data["key_numbers"]]
     lines += [f"Next: {step}" for step in data["next_steps"]]
     return "\n".join(lines)

@@ -17,7 +17,13 @@ from workbench import __version__
 from workbench.core import files, redaction
 from workbench.core.errors import InputError
 from workbench.core.formats import NULL, escape_html, format_bytes, format_duration, format_moment, format_number
-from workbench.report.display import render_chip, render_key_numbers, render_next_steps
+from workbench.report.display import (
+    render_chip,
+    render_conditions,
+    render_details,
+    render_key_numbers,
+    render_next_steps,
+)
 from workbench.runs import threshold_gate
 from workbench.runs.catalogue import SAFE_NAME
 
@@ -115,6 +121,8 @@ def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, to
         "answer": re.sub(r"(?<=\d) %", "\u00a0%", str(answer.get("answer") or record.get("answer") or "")),
         "reasons": answer.get("reasons") or record.get("reasons") or [],
         "chip": render_chip(answer.get("verdict") or record.get("verdict"), record["status"]),
+        "conditions": render_conditions(answer.get("conditions") or record.get("conditions")),
+        "details": render_details(answer.get("details") or record.get("details")),
         "thresholds": threshold_gate.render_thresholds(record.get("thresholds")),
         "key_numbers": render_key_numbers(answer.get("key_numbers") or []),
         "next_steps": render_next_steps(answer.get("next_steps")),

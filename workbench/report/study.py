@@ -27,7 +27,15 @@ class Study(Protocol):
 
     @property
     def answer(self) -> str:
-        """One sentence, two at most, with the figure and its interval."""
+        """One sentence of at most 90 characters: number with unit, interval, decision; no brackets."""
+
+    @property
+    def details(self) -> Sequence[str]:
+        """Sentences below the answer: what it rests on and what qualifies it; may be empty."""
+
+    @property
+    def conditions(self) -> Sequence[str]:
+        """What was not real, in two or three words each: "simulated service"; empty where all is measured."""
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:
@@ -63,6 +71,8 @@ def show_answer(study: Study, *, question: str | None = None) -> CellDisplay:
         answer=study.answer,
         verdict=study.verdict,
         reasons=study.reasons,
+        details=study.details,
+        conditions=study.conditions,
         key_numbers=study.key_numbers(),
         next_steps=[name_run_folder(step, os.environ.get(RUN_PLACE_VARIABLE, "")) for step in study.next_steps()],
     )
@@ -92,7 +102,7 @@ def conclude(run: Run, study: Study) -> CellDisplay:
         An invariant does not hold; the run has no verdict then.
     """
     checks = study.check()
-    run.conclude(study.verdict, study.reasons, study.answer)
+    run.conclude(study.verdict, study.reasons, study.answer, details=study.details, conditions=study.conditions)
     return table(checks, caption="Invariants", limit=40)
 
 

@@ -80,6 +80,8 @@ def build_record(run_id: str, area: str, now: datetime) -> Json:
         "verdict": None,
         "reasons": [],
         "answer": None,
+        "details": [],
+        "conditions": [],
         "failure": None,
     }
 
@@ -305,8 +307,16 @@ class Run:
         self.record["inputs"] = [*(old for old in self.record["inputs"] if old["path"] != entry["path"]), entry]
         self.save()
 
-    def conclude(self, verdict: Verdict, reasons: Iterable[str] = (), answer: str | None = None) -> None:
-        """Record verdict, reasons and answer; ends a live run.
+    def conclude(
+        self,
+        verdict: Verdict,
+        reasons: Iterable[str] = (),
+        answer: str | None = None,
+        *,
+        details: Iterable[str] = (),
+        conditions: Iterable[str] = (),
+    ) -> None:
+        """Record verdict, reasons and answer, with the sentences below it and what was not real; ends a live run.
 
         Raises
         ------
@@ -324,6 +334,7 @@ class Run:
             do = "conclude once, at the end"
             raise ConfigError("a run has one verdict and answer", where="Run.conclude", found=found, do=do)
         self.record |= {"verdict": verdict, "reasons": reason_list, "answer": answer}
+        self.record |= {"details": list(map(str, details)), "conditions": list(map(str, conditions))}
         if _is_own_kernel(self.folder):
             self.save()
         else:

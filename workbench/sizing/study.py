@@ -76,8 +76,18 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """GPUs with their interval, and what the figure assumes."""
-        return f"{self.found.sentence}."
+        """GPUs with the ends of their interval."""
+        return self.found.sentence
+
+    @property
+    def details(self) -> list[str]:
+        """Estimate, what binds, the law and the verification."""
+        return self.found.details
+
+    @property
+    def conditions(self) -> list[str]:
+        """Whether the service is simulated."""
+        return self.found.conditions
 
     @property
     def question(self) -> str:

@@ -38,8 +38,8 @@ def test_each_target_is_estimated_and_the_binding_one_is_named() -> None:
     for row in table.iter_rows(named=True):
         assert row["gpus_low"] <= row["gpus"] <= row["gpus_high"] <= row["recommended"]
         assert row["gpus"] == pytest.approx(100 * 2 / row["capacity"])
-    assert found.sentence.startswith("Simulated: ")
-    assert "linear scaling assumed" in found.sentence
+    assert found.conditions == ["simulated service"]
+    assert "linear scaling assumed" in found.details[0]
     assert "not verified" in found.sentence
     assert found.reasons == []
 
@@ -72,7 +72,7 @@ def test_what_a_verification_held_with_more_gpus_is_recommended() -> None:
     more = held | {"predicted_gpus": count + 1, "estimated_gpus": count}
     raised = found.with_verification(pl.DataFrame(more))
     assert (raised.recommended, raised.reasons) == (count + 1, [])
-    assert f"verification held (per-GPU load), and did not hold with {count}" in raised.sentence
+    assert f"Verification held (per-GPU load), and did not hold with {count}." in raised.details
     assert f"{count + 1} GPUs serve 100 users" in raised.sentence
     failed = found.with_verification(pl.DataFrame(more | {"verdict": "failed", "reason": "why"}))
     assert failed.recommended == count
@@ -152,7 +152,7 @@ def test_a_currency_is_shown_beside_each_cost(tmp_path: Path, currency: str) -> 
 def test_a_target_that_nobody_measured_is_no_estimate() -> None:
     found = compute_answer(*swept(2, [GOALS[0]]), [Goal(metric="ttft", limit_s=1.0)], 100)
     assert found.recommended is None
-    assert "no GPU count for" in found.sentence
+    assert "No GPU count for" in found.sentence
     assert found.reasons
     assert summary.list_next_steps(found)[0].startswith("Plan with no number yet")
 
@@ -232,7 +232,7 @@ def test_a_refusal_names_the_levels_that_were_left_out() -> None:
         *virtual_time.simulate_sweep(Service(slots=64, admission=8), config), [Goal(limit_s=3.0)], 100
     )
     assert found.recommended is None
-    assert "left out: level(s) 16, 32 (server-limited: server admits about 8" in found.sentence
+    assert "left out: level(s) 16, 32 (server-limited: server admits about 8" in found.reasons[0]
 
 
 def _of_levels(seconds_by_level: dict[int, list[float]]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -253,7 +253,7 @@ def test_a_service_that_scales_out_between_levels_gets_no_number_but_that_of_the
     assert found.recommended is None
     assert found.before_change == 10
     assert found.reasons[0].startswith("the service changed: 6 users: median 0.6")
-    assert "10 GPUs" in found.sentence
+    assert "10 GPUs" in found.reasons[0]
     assert found.estimates["gpus"].to_list() == [None]
 
 
@@ -290,7 +290,8 @@ def test_a_load_below_a_level_that_met_the_goal_needs_one_gpu_though_its_capacit
     goals = [Goal.read("p95<=2")]
     found = compute_answer(requests_of, steps_of, goals, 8.0, draws=50)
     assert (found.recommended, found.reasons) == (1, [])
-    assert "1 GPU serves 8 users at runtime p95 <= 2 s (runtime p95 <= 2 s: at least 8 users a GPU)" in found.sentence
+    assert found.sentence == "1 GPU serves 8 users at runtime p95 <= 2 s, not verified."
+    assert "No measured load misses runtime p95 <= 2 s: at least 8 users a GPU." in found.details
     assert summary.list_next_steps(found)
     # One user more, and it is not known whether one GPU does.
     more = compute_answer(requests_of, steps_of, goals, 9.0, draws=50)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,7 +12,7 @@ import numpy as np
 
 from workbench.core.books import describe_broken_books
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.formats import format_ends, format_number
+from workbench.core.formats import fit_answer, format_ends, format_number
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.gpu_estimates import (
@@ -231,29 +232,63 @@ class SizingAnswer:
 
     @property
     def sentence(self) -> str:
-        """Sentence with the answer, its interval and its assumption, without a full stop."""
-        simulated = "Simulated: " if self.simulated else ""
-        served = f"{self._served_text()}{self._session_text()}"
-        targets = " and ".join(self.estimates["target"].to_list())
-        row = self.binding
+        """The answer in one sentence: GPUs, load, goal, how many are needed at the ends of the interval."""
+        served, targets = self._served_text(), self._targets_text()
         if self.recommended is None:
-            return f"{simulated}no GPU count for {served} at {targets}: {'; '.join(self.reasons)}"
-        if row is None:
-            carried = "; ".join(f"{loose['target']}: {_format_lower_bound(loose)}" for loose in self._loose_rows)
-            return f"{simulated}1 GPU serves {served} at {targets} ({carried}){self._verification_text()}"
+            why = self.reasons[0] if self.reasons else "nothing was measured"
+            return fit_answer(
+                f"No GPU count for {served} at {targets}: {why}.",
+                f"No GPU count for {served} at {targets}.",
+                f"No GPU count for {served}.",
+            )
+        count = f"{self.recommended} {'GPU serves' if self.recommended == 1 else 'GPUs serve'} {served}"
+        claim = f"{count} at {targets}{self._needed_text()}"
+        return fit_answer(f"{claim}{self._checked_text()}.", f"{claim}.", f"{count}{self._needed_text()}.", f"{count}.")
+
+    def _targets_text(self) -> str:
+        targets = self.estimates["target"].to_list()
+        return targets[0] if len(targets) == 1 else f"all {len(targets)} goals"
+
+    def _needed_text(self) -> str:
+        """How many GPUs the ends of the interval are; empty where it has no ends."""
+        row = self.binding
+        if row is None or row["gpus_high"] is None:
+            return ""
+        high = math.ceil(row["gpus_high"] - 1e-9)
+        low = high if row["gpus_low"] is None else math.ceil(row["gpus_low"] - 1e-9)
+        if row["gpus_low"] is None:
+            return f": at most {high} needed"
+        return f": {low} needed" if low == high else f": {low} to {high} needed"
+
+    def _checked_text(self) -> str:
+        if self.verification is None:
+            return ", not verified"
+        verdicts = set(self.verification["verdict"].to_list())
+        return ", verified" if verdicts == {"held"} else ", verification failed" if "failed" in verdicts else ""
+
+    @property
+    def conditions(self) -> list[str]:
+        """What was not real."""
+        return ["simulated service"] if self.simulated else []
+
+    @property
+    def details(self) -> list[str]:
+        """Sentences below the answer: estimate with its interval, what binds, the law, the verification."""
+        loose = [] if self.recommended is None else [_describe_loose(row) for row in self._loose_rows]
+        rows = [self._describe_binding(), *loose]
+        return [text for text in (*rows, self._session_text(), self._describe_verification()) if text]
+
+    def _describe_binding(self) -> str:
+        row = self.binding
+        if self.recommended is None or row is None:
+            return ""
         low, high = row["gpus_low"], row["gpus_high"]
         ends = f"fewer to {format_number(high)}" if low is None else format_ends(low, high)
-        interval = f"estimate {format_number(row['gpus'])}, 90 % interval {ends}"
         bound = f", bound by {row['target']}" if self.estimates.height > 1 else ""
-        serve = "GPU serves" if self.recommended == 1 else "GPUs serve"
-        answer = f"{simulated}{self.recommended} {serve} {served} at {targets} ({interval}{bound})"
-        loose = "".join(
-            f"; {loose_row['target']} does not bind: {_format_lower_bound(loose_row)}" for loose_row in self._loose_rows
-        )
-        limit = f"; {row['bound'].partition(': ')[0]}" if row["bound"] else ""
-        if (cause := find_first_bottleneck(self.points, row["test_gpus"])) is not None:
-            limit += f"; {cause}"
-        return f"{answer}{limit}{loose}; {row['verdict']}{self._verification_text()}"
+        parts = [f"Estimate {format_number(row['gpus'])} GPUs, 90 % interval {ends}{bound}"]
+        parts += [row["bound"].partition(": ")[0]] if row["bound"] else []
+        cause = find_first_bottleneck(self.points, row["test_gpus"])
+        return f"{'; '.join([*parts, *([cause] if cause else []), row['verdict']])}."
 
     @property
     def question(self) -> str:
@@ -320,17 +355,22 @@ class SizingAnswer:
         if mean_turns is None:
             return ""
         if self.load_unit == "users":
-            return f" in sessions of {mean_turns:.2g} turns"
-        return f" ({self.load / mean_turns:.3g} sessions a second, of {mean_turns:.2g} turns)"
+            return f"Users come in sessions of {mean_turns:.2g} turns."
+        return f"That load is {self.load / mean_turns:.3g} sessions a second, of {mean_turns:.2g} turns."
 
-    def _verification_text(self) -> str:
+    def _describe_verification(self) -> str:
         if self.verification is None:
-            return "; not verified"
+            return "" if self.recommended is None else "The count was not verified by driving the load."
         verdicts = sorted(set(self.verification["verdict"].to_list()))
         row = self.verification.row(0, named=True)
         fewer = row["estimated_gpus"]
         more = f", and did not hold with {fewer}" if fewer is not None and fewer < row["predicted_gpus"] else ""
-        return f"; verification {', '.join(verdicts)} ({row['scope']}){more}"
+        return f"Verification {', '.join(verdicts)} ({row['scope']}){more}."
+
+
+def _describe_loose(row: dict[str, Any]) -> str:
+    """A target that no measured load misses."""
+    return f"No measured load misses {row['target']}: {_format_lower_bound(row)}."
 
 
 def _format_lower_bound(row: dict[str, Any]) -> str:

@@ -176,7 +176,9 @@ def _load_answer(run: run_folder.Run) -> SizingAnswer:
 
 
 def _conclude_run(run: run_folder.Run, answer: SizingAnswer) -> None:
-    run.conclude("invalid" if answer.reasons else "valid", answer.reasons, answer.sentence)
+    verdict = "invalid" if answer.reasons else "valid"
+    about = {"details": answer.details, "conditions": answer.conditions}
+    run.conclude(verdict, answer.reasons, answer.sentence, **about)
     run.save()
 
 
@@ -194,7 +196,8 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
     """The answer for people."""
     from workbench.report.display import table
 
-    lines = [answer.sentence, *(f"note: {note}" for note in answer.notes), ""]
+    lines = [answer.sentence, *answer.details, *(f"note: {note}" for note in answer.notes)]
+    lines += [f"note: {condition}" for condition in answer.conditions] + [""]
     columns = ("target", "method", "capacity", "capacity_low", "capacity_high", "gpus", "gpus_low", "gpus_high")
     lines.append(table(answer.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
     if answer.scaling.height:
@@ -234,6 +237,7 @@ def sizing_answer_json(answer: SizingAnswer, folder: Path) -> str:
         {
             "folder": str(folder),
             "answer": answer.sentence,
+            "details": answer.details,
             "recommended": answer.recommended,
             "cost_per_hour": answer.cost_per_hour,
             "currency": answer.currency,
