@@ -99,4 +99,4 @@ def settings() -> None:
     from workbench.capacity.config import format_example_plan
     from workbench.console.terminal import print_text
 
-    print_text(format_example_plan())
+    print_text(format_example_plan(), wrap=False)

@@ -14,13 +14,14 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, update_wrapper
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from workbench.console.screen import open_screen
 from workbench.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _UNSET: Any = object()
 _SPECIFICATION = "workbench_options"
 _CONTEXT = "_context"
+_WIDE = "workbench_wide"
 _MAX_SHOWN_CHARS = 60
 Function = TypeVar("Function", bound=Callable[..., Any])
 Parse = Callable[[Any, str], Any]
@@ -139,7 +141,21 @@ def take_options_from(
 
 
 class HelpCommand(TyperCommand):
-    """A command whose help names values by what is typed, and shows options in the groups that they name."""
+    """A command whose help names values by what is typed, and shows options in the groups that they name.
+
+    Commands with `--json` have `--wide` beside it: their text is for people, so its tables fit the terminal.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options and arguments."""
+        parameters = super().get_params(ctx)
+        at = next((at for at, parameter in enumerate(parameters) if parameter.name == "as_json"), None)
+        return parameters if at is None else [*parameters[: at + 1], _build_wide_option(), *parameters[at + 1 :]]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, its output fitted to the terminal."""
+        with open_screen(is_wide=ctx.meta.get(_WIDE, False)):
+            return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, options without a group, and those of each group (`rich_help_panel`)."""
@@ -157,6 +173,28 @@ class HelpCommand(TyperCommand):
             if rows:
                 with formatter.section(name):
                     formatter.write_dl(rows)
+
+
+@cache
+def _build_wide_option() -> Any:
+    def note_width(context: typer.Context, is_wide: bool) -> None:
+        context.meta[_WIDE] = is_wide
+
+    def command(
+        wide: Annotated[
+            bool,
+            typer.Option(
+                "--wide", expose_value=False, callback=note_width, help="Print tables wider than the terminal."
+            ),
+        ] = False,
+    ) -> None:
+        del wide
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    # The closure is only known here, so its annotations cannot stay texts.
+    command.__annotations__ = get_type_hints(command, {**globals(), "note_width": note_width}, include_extras=True)
+    app.command()(command)
+    return typer.main.get_command(app).params[0]
 
 
 class ModelCommand(HelpCommand):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
+from workbench.console.screen import arrange_text, is_terminal
 from workbench.core.formats import replace_controls
 
 if TYPE_CHECKING:
@@ -21,10 +22,17 @@ LINE_EVERY_S = 10.0
 DRAW_EVERY_S = 0.25
 
 
-def print_text(text: str, *, err: bool = False) -> None:
-    """Print untrusted text."""
+def print_text(text: str, *, err: bool = False, wrap: bool = True) -> None:
+    """Print untrusted text; what a program reads is not to `wrap`."""
     # Lone surrogates, which JSON can hold, cannot be written.
-    typer.echo(replace_controls(text.encode("utf-8", "replace").decode()), err=err)
+    clean_text = replace_controls(text.encode("utf-8", "replace").decode())
+    stream = sys.stderr if err else sys.stdout
+    typer.echo(arrange_text(clean_text, on_terminal=is_terminal(stream)) if wrap else clean_text, err=err)
+
+
+def print_block(text: str) -> None:
+    """Print untrusted text below a blank line, such as a table."""
+    print_text(f"\n{text}")
 
 
 class StatusLines:

@@ -145,17 +145,16 @@ def _write_table(frame: Any, path: Path) -> None:
 
 def _print_table(frame: Any) -> None:
     """Print the first rows."""
+    from workbench.console.tables import format_cells
     from workbench.console.terminal import print_text
 
     shown = frame.head(_MAX_SHOWN_ROWS)
     names = [name for name in shown.columns if not shown.height or shown[name].null_count() < shown.height]
-    cells = [names, *([_format_cell(value) for value in row] for row in shown.select(names).rows())]
-    if "stack_key" in names:  # its start identifies it
-        at = names.index("stack_key")
-        cells = [[*row[:at], row[at][:12], *row[at + 1 :]] for row in cells]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        print_text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    cells = {name: [_format_cell(value) for value in shown[name]] for name in names}
+    if "stack_key" in cells:  # its start identifies it
+        cells["stack_key"] = [key[:12] for key in cells["stack_key"]]
+    numbers = [shown.schema[name].is_numeric() for name in names]
+    print_text("\n".join(format_cells(list(cells.values()), names, right=numbers)))
     n_hidden = frame.height - shown.height
     print_text(
         f"rows: {frame.height}"
@@ -169,5 +168,4 @@ def _format_cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     text = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
-    text = " ".join(text.split())
-    return text if len(text) <= 60 else text[:59] + "…"
+    return " ".join(text.split())

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench.console.tables import format_table
 from workbench.core import files, formats
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.redaction import strip_user_info
@@ -194,15 +195,7 @@ def _format_table(stacks: StackSet) -> list[str]:
 
 
 def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    right = {"packages", "download"}
-    return [
-        "  ".join(
-            cell.rjust(width) if name in right else cell.ljust(width)
-            for cell, width, name in zip(row, widths, rows[0], strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    return format_table(rows[1:], rows[0], right=("packages", "download", "size"))
 
 
 def _format_rejections(stacks: StackSet) -> list[str]:

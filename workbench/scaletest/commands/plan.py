@@ -49,7 +49,7 @@ def plan(
     from workbench.scaletest.scenario.workload_plan import draw_plan
 
     if example:
-        print_text(scenario_file.read_example().rstrip("\n"))
+        print_text(scenario_file.read_example().rstrip("\n"), wrap=False)
         return
     if scenario is None:
         raise ConfigError(
@@ -61,7 +61,7 @@ def plan(
     if rbac:
         from workbench.scaletest.safety.cluster_setup import format_setup_yaml
 
-        print_text(format_setup_yaml(drawn).rstrip("\n"))
+        print_text(format_setup_yaml(drawn).rstrip("\n"), wrap=False)
         return
     checked = None
     if any(value is not None for value in (cluster, context, kubeconfig)):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.console.tables import format_cells
 from workbench.core import files
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.cluster_api import api_discovery
@@ -514,15 +515,16 @@ def format_schedule(plan: Plan) -> list[str]:
     """Format the first and last workloads of the schedule as lines."""
     frame = plan.schedule.select("index", "due_s", "step", "entry", "pods", "gpus_per_pod", "lifetime_s", "name")
     rows = frame.rows() if frame.height <= 2 * _ROWS else [*frame.head(_ROWS).rows(), None, *frame.tail(_ROWS).rows()]
-    lines = [f"{'index':>7} {'due s':>10} {'step':>5}  {'entry':<20} {'pods':>5} {'GPUs':>5} {'lives s':>9}  name"]
-    for row in rows:
-        if row is None:
-            lines.append(f"{'…':>7}")
-            continue
-        index, due, step, entry, pods, gpus, lives, name = row
-        lifetime = "" if lives is None else f"{lives:.3f}"
-        lines.append(f"{index:>7} {due:>10.3f} {step:>5}  {entry[:20]:<20} {pods:>5} {gpus:>5g} {lifetime:>9}  {name}")
-    return lines
+    headers = ("index", "due s", "step", "entry", "pods", "GPUs", "lives s", "name")
+    cells = [_format_workload(row) if row else ["…", *[""] * (len(headers) - 1)] for row in rows]
+    numeric = [header not in ("entry", "name") for header in headers]
+    return format_cells([list(column) for column in zip(*cells, strict=True)], headers, right=numeric)
+
+
+def _format_workload(row: tuple[Any, ...]) -> list[str]:
+    index, due, step, entry, pods, gpus, lives, name = row
+    lifetime = "" if lives is None else f"{lives:.3f}"
+    return [str(index), f"{due:.3f}", str(step), entry, str(pods), f"{gpus:g}", lifetime, name]
 
 
 def format_rights(plan: Plan) -> list[str]:
