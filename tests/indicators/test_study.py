@@ -61,7 +61,7 @@ def test_a_session_becomes_an_answer_with_its_tables_in_the_run_folder(folder: P
     found = build_study(config, run)
     assert found.verdict == "valid"
     assert found.answer.startswith("Use fast: 4")
-    assert found.answer.endswith(" Mix: 1 Sort.")
+    assert found.details[-1] == "Mix: 1 Sort."
     names = {entry["name"]: entry["rows"] for entry in run.record["tables"]}
     assert names["runs"] == names["observations"] == 80
     assert {"effects", "drift", "judgements", "recommendations", "excluded", "justifications"} <= set(names)
@@ -89,7 +89,7 @@ def test_another_mix_gives_another_stack(folder: Path, tmp_path: Path) -> None:
     assert "on your hardware" in own
     assert made(folder, tmp_path, mix="Sin=1").recommendation.answer.stack == "slow"
     even = made(folder, tmp_path)
-    assert even.answer.endswith(" Mix: equal weights of Sort, Sin.")
+    assert even.details[-1] == "Mix: equal weights of Sort, Sin."
     assert any(step.startswith("Weigh the metrics as your work does") for step in even.next_steps())
 
 

@@ -96,9 +96,9 @@ def test_a_webhook_on_pods_is_blamed_in_place_of_the_controller_that_waits_for_i
     with planted_cluster() as (on, space), slow_webhook(on, space, group="", resource="pods", takes_s=0.2):
         found = measured(on, space, tmp_path, arrival=constant(300, 50), workloads=JOBS)
     assert kinds_of(found)[MADE] == SLOW_CALLS
-    assert "bound by the API server, which took" in found.answer
-    assert HOOK in found.answer
-    assert "bound by the controller" not in found.answer
+    assert "bound by the API server, which took" in found.explanation
+    assert HOOK in found.explanation
+    assert "bound by the controller" not in found.explanation
     # The jobs themselves passed no webhook.
     assert not any(line.startswith("The API server took") and HOOK in line for line in found.findings)
 

@@ -43,6 +43,10 @@ def two_sides(place: Path, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> 
     return studied(place)
 
 
+def explain(found: Study) -> str:
+    return " ".join(found.details)
+
+
 def numbers(found: Study) -> dict[str, Any]:
     """Key numbers by label; a headline takes them."""
     given = found.key_numbers()
@@ -53,10 +57,12 @@ def numbers(found: Study) -> dict[str, Any]:
 def test_a_faster_side_is_told_with_both_medians_and_the_ratio(tmp_path: Path) -> None:
     found = two_sides(tmp_path, [{"scheduled_per_s": 20}] * 5, [{"scheduled_per_s": 200}] * 5)
     # The planted rates: one side holds 20/s, the other all 40/s that are offered.
-    assert "Sustained rate: 19.4 to 21.5 pods/s with default, at least 40 pods/s with kai (first run" in found.answer
-    assert found.answer.startswith("kai schedules ")
-    assert "x faster than default at the median (95 % interval " in found.answer
-    assert " from due to scheduled. " in found.answer
+    assert "Sustained rate: 19.4 to 21.5 pods/s with default, at least 40 pods/s with kai (first run" in " ".join(
+        found.details
+    )
+    assert explain(found).startswith("kai schedules ")
+    assert "x faster than default at the median (95 % interval " in explain(found)
+    assert " from due to scheduled. " in explain(found)
     value, unit, note = numbers(found)["median, default over kai"]
     assert (value > 5, unit) == (True, "")
     assert note.endswith("], kai is faster")
@@ -65,8 +71,8 @@ def test_a_faster_side_is_told_with_both_medians_and_the_ratio(tmp_path: Path) -
 
 def test_a_slower_side_is_never_said_to_be_faster_by_a_part(tmp_path: Path) -> None:
     found = two_sides(tmp_path, [{"scheduled_per_s": 200}] * 5, [{"scheduled_per_s": 20}] * 5)
-    assert found.answer.startswith("default schedules ")
-    assert "x faster than kai at the median (95 % interval " in found.answer
+    assert explain(found).startswith("default schedules ")
+    assert "x faster than kai at the median (95 % interval " in explain(found)
     value, _, note = numbers(found)["median, kai over default"]
     assert value > 5
     assert note.endswith("], kai is slower")
@@ -79,7 +85,7 @@ def test_sides_that_are_alike_are_the_same_within_the_margin(tmp_path: Path) -> 
     alike = [{"jitter": 0.01, "seed": seed, "scheduled_per_s": 100} for seed in range(5)]
     other = [{"jitter": 0.01, "seed": 10 + seed, "scheduled_per_s": 100} for seed in range(5)]
     found = two_sides(tmp_path, alike, other)
-    assert "default and kai are equivalent within 5 %: the median" in found.answer
+    assert "default and kai are equivalent within 5 %: the median" in explain(found)
     assert found.next_steps()[0].startswith("Choose between default and kai by other criteria")
     (median,) = [rest for label, rest in numbers(found).items() if label.startswith("median, ")]
     assert median[2].endswith("equivalent within 5 %")
@@ -87,8 +93,8 @@ def test_sides_that_are_alike_are_the_same_within_the_margin(tmp_path: Path) -> 
 
 def test_one_run_each_decides_nothing_and_says_why(tmp_path: Path) -> None:
     found = two_sides(tmp_path, [{"scheduled_per_s": 20}], [{"scheduled_per_s": 200}])
-    assert "Not decided whether default or kai is faster" in found.answer
-    assert "one run each does not show" in found.answer
+    assert "Not decided whether default or kai is faster" in explain(found)
+    assert "one run each does not show" in explain(found)
     assert found.next_steps()[0].startswith("Run more turns to decide between default and kai")
     assert numbers(found)["median, default over kai"][2] == "no interval, not decided"
 
@@ -96,7 +102,7 @@ def test_one_run_each_decides_nothing_and_says_why(tmp_path: Path) -> None:
 def test_a_side_that_schedules_less_than_half_is_named(tmp_path: Path) -> None:
     lossy = {"lost": tuple(range(120))}
     found = two_sides(tmp_path, [{}] * 3, [lossy, {}, lossy])
-    assert found.answer.startswith(
+    assert explain(found).startswith(
         "The medians of default and kai cannot be compared: "
         "more than 50 % of the workloads never completed it in 2 of 3 runs of kai."
     )
@@ -111,9 +117,9 @@ def test_a_side_that_schedules_less_than_half_is_named(tmp_path: Path) -> None:
 def test_a_median_is_not_told_without_a_tail_that_was_lost(tmp_path: Path) -> None:
     lossy = {"scheduled_per_s": 200, "lost": tuple(range(30))}
     found = two_sides(tmp_path, [{"scheduled_per_s": 20}] * 5, [lossy] * 5)
-    assert "kai schedules " in found.answer
+    assert "kai schedules " in explain(found)
     lost = "There is no verdict at p95: more than 5 % of the workloads never completed it in 5 of 5 runs of kai."
-    assert found.answer.endswith(f" {lost}")
+    assert explain(found).endswith(f" {lost}")
 
 
 def test_sides_without_a_turn_in_common_are_not_compared(tmp_path: Path) -> None:
@@ -121,7 +127,7 @@ def test_sides_without_a_turn_in_common_are_not_compared(tmp_path: Path) -> None
     for gone in ("run-0", "run-3"):
         (tmp_path / gone / "tables" / "submissions.parquet").unlink()
     found = studied(tmp_path)
-    assert found.answer.startswith("The medians of default and kai cannot be compared: no turn has a run of both.")
+    assert explain(found).startswith("The medians of default and kai cannot be compared: no turn has a run of both.")
     assert numbers(found)
 
 
@@ -145,7 +151,7 @@ def test_a_single_run_is_answered_by_its_rate(tmp_path: Path) -> None:
 def test_a_run_that_is_too_short_for_a_rate_says_so(tmp_path: Path) -> None:
     analysis(Plan(np.arange(10) / 10), tmp_path)
     found = studied(tmp_path)
-    assert "The sustainable rate is not decided" in found.answer
+    assert "The sustainable rate is not decided" in explain(found)
     assert "default-scheduler: sustained rate" not in numbers(found)
 
 
@@ -155,7 +161,7 @@ def test_two_sides_with_gangs_keep_within_a_headline(tmp_path: Path) -> None:
     labels = list(numbers(found))
     assert 3 <= len(labels) <= summary.MAX_KEY_NUMBERS
     assert sum("default" in label for label in labels) == sum("kai" in label for label in labels)
-    assert "Complete gangs: 400 of 400 with default, 400 of 400 with kai." in found.answer
+    assert "Complete gangs: 400 of 400 with default, 400 of 400 with kai." in explain(found)
 
 
 def imported(folder: Path) -> Path:
@@ -169,8 +175,8 @@ def test_an_imported_run_has_a_name_an_answer_and_nothing_made_up(tmp_path: Path
     found = studied(imported(tmp_path))
     assert found.found.names == ("imported",)
     said = "95 % of the sampled workloads were decided (scheduled or unschedulable) within"
-    assert found.answer.startswith(said)
-    assert found.answer.endswith("of submission; the files do not contain a rate.")
+    assert explain(found).startswith(said)
+    assert explain(found).endswith("of submission; the files do not contain a rate.")
     assert "plan and cluster are unknown" in found.notes[0]
     ((value, unit, note),) = numbers(found).values()
     assert (value > 0, unit, note) == (True, "s", "sent to decided")
@@ -182,7 +188,7 @@ def test_an_imported_run_without_a_decision_says_so(tmp_path: Path) -> None:
     found = imported(tmp_path)
     sent = MILESTONES.read(found / "tables").filter(pl.col("milestone") != "decided")
     MILESTONES.write(sent, found / "tables")
-    assert analyse_run(found).answer.startswith("The sampled workloads have no time of decision; ")
+    assert analyse_run(found).explanation.startswith("The sampled workloads have no time of decision; ")
 
 
 def test_two_imported_sides_are_said_to_decide_and_not_to_schedule(tmp_path: Path) -> None:
@@ -191,7 +197,7 @@ def test_two_imported_sides_are_said_to_decide_and_not_to_schedule(tmp_path: Pat
     later = pl.when(pl.col("milestone") == "decided").then(pl.col("server_s") * 3 + 60).otherwise("server_s")
     MILESTONES.write(table.with_columns(later.alias("server_s")), slow / "tables")
     found = Study(NotebookConfig(), variants.combine_variants([slow] * 2, [quick] * 2, ("slow", "quick")))
-    assert "quick decides (scheduled or unschedulable) " in found.answer
+    assert "quick decides (scheduled or unschedulable) " in explain(found)
 
 
 def test_two_imported_runs_are_compared_by_their_own_total(tmp_path: Path) -> None:

@@ -188,10 +188,10 @@ def find_faults(found: Analysis, situation: Situation, spans: list[tuple[bool, f
             most = sum(gpus for gpus, begin_s, end_s in mine if begin_s <= at_s + BLUR_S and end_s > at_s - BLUR_S)
             if not least <= row[name] <= most:
                 faults.append(f"{name} at {row['at_s']:.1f} s is {row[name]:g}, not {least:g} to {most:g}")
-    texts = [found.answer, *found.findings, *found.reasons, *found.warnings]
+    texts = [found.explanation, *found.findings, *found.reasons, *found.warnings]
     faults += [f"tells of others' objects: {text}" for text in texts if "example.com/stranger" in text]
-    if situation.held and not found.answer.startswith("Others held"):
-        faults.append(f"others are not told first: {found.answer}")
+    if situation.held and not found.explanation.startswith("Others held"):
+        faults.append(f"others are not told first: {found.explanation}")
     return faults[:4]
 
 
@@ -218,4 +218,4 @@ def test_the_limit_is_the_planted_one_and_the_books_are_those_of_another_watch(
     assert find_faults(found, situation, read_spans(tmp_path / "watch.json", space)) == []
     if situation.planted is not None:
         named = find_bound(found)
-        assert read_names(named), f"the limit is not named: {named} | {found.answer}"
+        assert read_names(named), f"the limit is not named: {named} | {found.explanation}"

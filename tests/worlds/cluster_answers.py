@@ -41,6 +41,7 @@ from tests.worlds.clusters import (
     draw_world,
     play,
 )
+from workbench.core.formats import MAX_ANSWER_CHARS
 from workbench.scaletest.analysis import raw_tables
 from workbench.scaletest.analysis.headline import find_bound
 from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
@@ -189,7 +190,7 @@ def judge_world(seed: int) -> Judgement:
             wrong += _judge_rate(world, played, analysis)
             wrong += _judge_others(world, played, analysis)
             refused = _list_refusals(world, played, analysis, named)
-            answer = analysis.answer
+            answer = analysis.explanation
         except Exception as error:  # noqa: BLE001 - a crash is no answer
             return Judgement(seed, traits, (f"crash: {type(error).__name__}: {error}"[:300],))
     return Judgement(seed, traits, tuple(dict.fromkeys(wrong)), () if wrong else tuple(refused), answer)
@@ -249,10 +250,8 @@ def _judge_others(world: World, played: Played, analysis: Analysis) -> list[str]
     share = _mean_held_by_others(world, played, GPU, last_s) if world.planted not in (MIG, FPGA) else 0.0
     if share < 0.08:
         return []
-    first = re.split(r"(?<=[.;]) ", analysis.answer)[0]
-    wrong = (
-        [] if "thers" in first else [f"others hold {share:.0%} of the GPUs, and the first sentence is: {first[:150]}"]
-    )
+    first = [analysis.answer, re.split(r"(?<=[.;]) ", analysis.explanation)[0]]
+    wrong = [f"others hold {share:.0%} of the GPUs, and it says: {text[:150]}" for text in first if "thers" not in text]
     if not world.is_beside and not analysis.reasons:
         wrong.append("valid beside others")
     return wrong
@@ -301,14 +300,16 @@ def _judge_books(world: World, played: Played, analysis: Analysis) -> list[str]:
 
 def _list_sentences(analysis: Analysis) -> list[str]:
     unfinished = analysis.unfinished["sentence"].to_list()
-    return [analysis.answer, *analysis.findings, *analysis.reasons, *analysis.warnings, *unfinished]
+    told = [analysis.answer, analysis.explanation, *analysis.findings]
+    return [*told, *analysis.reasons, *analysis.warnings, *unfinished]
 
 
 def _judge_words(world: World, analysis: Analysis) -> list[str]:
     """No sentence tells what was said of others' objects; no figure contradicts another."""
     wrong = [f"tells others' events: {text[:120]}" for text in _list_sentences(analysis) if STRANGE in text]
+    wrong += [f"an answer of {len(analysis.answer)} characters"] if len(analysis.answer) > MAX_ANSWER_CHARS else []
     wrong += [f"names others' run: {text[:120]}" for text in analysis.limits["sentence"].to_list() if OTHER_RUN in text]
-    if (match := re.search(r"allow ([\d.,]+) pods/s .* of the ([\d.,]+) offered", analysis.answer)) is not None:
+    if (match := re.search(r"allow ([\d.,]+) pods/s .* of the ([\d.,]+) offered", analysis.explanation)) is not None:
         allowed, offered = (float(text.replace(",", "")) for text in match.groups())
         if allowed > offered * 1.02:
             wrong.append(f"{allowed:g} of the {offered:g} offered")
@@ -316,7 +317,7 @@ def _judge_words(world: World, analysis: Analysis) -> list[str]:
     for row in analysis.obstacles.filter(pl.col("about") == "pods").to_dicts():
         if row["objects"] > count:
             wrong.append(f"{row['objects']} pods of {count}")
-    if "late_node" in world.traits and "node_leaves" not in world.traits and "sim-late" in analysis.answer:
+    if "late_node" in world.traits and "node_leaves" not in world.traits and "sim-late" in analysis.explanation:
         wrong.append("a new node was lost")
     return wrong
 
@@ -338,7 +339,7 @@ def _judge_rate(world: World, played: Played, analysis: Analysis) -> list[str]:
         wrong.append(f"sustains at most {told.high_per_s:.3g}, had {rate:.3g}")
     if told.low_per_s is not None and told.low_per_s > max(rate, 1e-9) * 1.25:
         wrong.append(f"sustains {told.low_per_s:.3g} of {offered:.3g} offered, had {rate:.3g}")
-    if (match := re.search(r"allow ([\d.,]+) pods/s", analysis.answer)) is not None:
+    if (match := re.search(r"allow ([\d.,]+) pods/s", analysis.explanation)) is not None:
         allowed = float(match.group(1).replace(",", ""))
         # While the scheduler stood still, the room was not used.
         is_high = allowed > 1.5 * rate and not played.blocked_s["still"]

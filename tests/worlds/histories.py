@@ -23,9 +23,10 @@ from pathlib import Path
 import polars as pl
 
 from workbench.core.errors import WorkbenchError
+from workbench.core.formats import MAX_ANSWER_CHARS
 from workbench.indicators.history.history_points import HistoryFilter, load_history
 from workbench.indicators.history.level_changes import HistoryAnalysis, analyse_history
-from workbench.indicators.history.study import format_answer, list_notes
+from workbench.indicators.history.study import explain_answer, format_answer, list_notes
 from workbench.indicators.store import asv_results, pyperf_suites, pytest_benchmarks
 from workbench.indicators.store.archive_sync import sync_sessions
 from workbench.indicators.store.sql_database import open_database
@@ -247,8 +248,9 @@ def judge_world(seed: int) -> Judged:
             analysis = ask_product(world, Path(folder))
         except WorkbenchError as error:
             return Judged(world, "refused", str(error))
-    answer = format_answer(analysis)
-    wrong = [*_judge_changes(world, analysis), *_judge_alteration(world, analysis), *_judge_twins(world, analysis)]
+    answer, short = explain_answer(analysis), format_answer(analysis)
+    wrong = [f"an answer of {len(short)} characters: {short}"] if len(short) > MAX_ANSWER_CHARS else []
+    wrong += [*_judge_changes(world, analysis), *_judge_alteration(world, analysis), *_judge_twins(world, analysis)]
     if answer.startswith("Not known"):
         return Judged(world, "wrong" if wrong else "refused", answer, wrong)
     return Judged(world, "wrong" if wrong else "right", answer, wrong)
@@ -263,7 +265,7 @@ def _judge_changes(world: World, analysis: HistoryAnalysis) -> list[str]:
     steps = [row for row in rows if row.get("shape") != "drift"]
     room = 3 * world.spread + 0.02
     clear = CLEAR_DEVIATIONS * world.spread + 0.03
-    answer = format_answer(analysis)
+    answer = explain_answer(analysis)
     if world.drift:
         is_clear = abs(world.drift) > 2 * clear and world.n >= 24
         wrong = [f"a drift is told as a step of {row['ratio']:.3g}" for row in steps if is_clear]
@@ -305,7 +307,7 @@ def _judge_alteration(world: World, analysis: HistoryAnalysis) -> list[str]:
     if not altered:
         return []
     (trait,) = altered
-    said = " ".join([format_answer(analysis), *list_notes(analysis)]).lower()
+    said = " ".join([explain_answer(analysis), *list_notes(analysis)]).lower()
     return [] if trait in said else [f"not told: {trait}"]
 
 

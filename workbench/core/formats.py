@@ -69,8 +69,8 @@ def format_items(items: Iterable[object], max_items: int = 5) -> str:
 def fit_answer(*wordings: str) -> str:
     """The first wording of an answer that is short enough for one line of a page; of none, the last, cut after a word.
 
-    >>> fit_answer("comet is 1.8x faster than spark over 22 queries, 90 % interval 1.7 to 1.9, so move.", "1.8x faster.")
-    'comet is 1.8x faster than spark over 22 queries, 90 % interval 1.7 to 1.9, so move.'
+    >>> fit_answer("comet is 1.8x faster than spark over 22 queries, 1.7 to 1.9.", "1.8x faster.")
+    'comet is 1.8x faster than spark over 22 queries, 1.7 to 1.9.'
     >>> fit_answer("word " * 20 + "end.", "Short.")
     'Short.'
     >>> fit_answer("word " * 20 + "end.")

@@ -124,8 +124,19 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """The recommendation in one sentence, and the mix that it holds for."""
-        return f"{self.recommendation.answer.sentence}. Mix: {self.mix}."
+        """The recommendation in one sentence."""
+        return self.recommendation.answer.claim
+
+    @property
+    def details(self) -> list[str]:
+        """The recommendation with all its figures, and the mix that it holds for."""
+        return [f"{self.recommendation.answer.sentence}.", f"Mix: {self.mix}."]
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Ratios that no run measured."""
+        table = self.recommendation.table
+        return ("predicted",) if table.filter(pl.col("recommended") & pl.col("predicted")).height else ()
 
     @property
     def mix(self) -> str:

@@ -120,7 +120,7 @@ def _format_request_options(request: RecommendationRequest) -> list[str]:
 
 def format_recommendation(recommendation: Recommendation) -> str:
     """A recommendation as text."""
-    lines = [recommendation.answer.sentence, _format_question(recommendation)]
+    lines = [recommendation.answer.claim, f"{recommendation.answer.sentence}.", _format_question(recommendation)]
     if recommendation.table.height:
         lines += ["", table(_build_stack_table(recommendation), caption="Stacks", limit=MAX_SHOWN_ROWS).text]
     if recommendation.excluded.height:
@@ -149,6 +149,7 @@ def build_recommendation_document(recommendation: Recommendation, folder: Path) 
         "stack_key": recommendation.key,
         "as_good": list(recommendation.answer.as_good),
         "undecided": list(recommendation.answer.undecided),
+        "claim": recommendation.answer.claim,
         "sentence": recommendation.answer.sentence,
         "stacks": recommendation.table.to_dicts(),
         "excluded": recommendation.excluded.to_dicts(),

@@ -62,6 +62,16 @@ class Study:
         return summary.format_answer(self.result)
 
     @property
+    def details(self) -> list[str]:
+        """The verification, the time of A and the settings of B."""
+        return summary.list_details(self.result)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """A replay runs the operator itself: nothing is simulated."""
+        return ()
+
+    @property
     def verdict(self) -> Literal["valid", "invalid"]:
         """Valid when the replay gave the original output, on both sides of a comparison."""
         return self.result.verdict
@@ -291,7 +301,12 @@ class OperatorControls:
     def _build_views(self) -> list[Any]:
         """Views of the answer, times, ratios and partitions; empty where there is no data."""
         outcome = self.result
-        answer = headline(answer=format_answer(outcome), verdict=outcome.verdict, reasons=outcome.reasons)
+        answer = headline(
+            answer=format_answer(outcome),
+            verdict=outcome.verdict,
+            reasons=outcome.reasons,
+            details=summary.list_details(outcome),
+        )
         return [
             # Without the headline's data, which the report would lift to its top.
             CellDisplay(answer.html, answer.text),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.charts import renderer
-from workbench.core.formats import escape_html, format_bytes, format_number
+from workbench.core.formats import escape_html, fit_answer, format_bytes, format_number
 from workbench.report.display import CellDisplay, KeyNumber
 from workbench.report.study import RUN_NOTE
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
@@ -22,15 +22,51 @@ MAX_TEXT_CHARS = 20_000
 
 
 def format_answer(outcome: ReplayOutcome) -> str:
-    """The result in one sentence, two with a comparison: whether A and B agree and the ratio, then A itself.
+    """The result in one sentence: whether A and B agree and the ratio; of one side, its rows and its time.
 
     A refused dump has the refusal as its answer.
     """
+    operator = _name_operator(outcome)
     if outcome.replayed is None:
-        return f"{outcome.operator} was not replayed: the dump was refused."
-    verified = f"{_format_verification(outcome)}{_format_time(outcome)}."
-    compared = _format_comparison(outcome)
-    return f"{compared} {verified}" if compared else verified
+        return fit_answer(f"{operator} was not replayed: the dump was refused.", "Not replayed: the dump was refused.")
+    seen = outcome.replayed.verification
+    if not seen["passed"] or seen["n_expected"] is None or seen["n_found"] is None:
+        return fit_answer(f"{_format_verification(outcome)}.", *_shorten_verification(outcome))
+    if compared := _format_comparison(outcome):
+        return fit_answer(*compared)
+    rows = f"gives the same {format_number(seen['n_found'])} rows"
+    time = _format_time(outcome)
+    return fit_answer(
+        f"{operator} replayed alone {rows}{time}.", f"{operator} {rows}{time}.", f"It {rows}{time}.", f"It {rows}."
+    )
+
+
+def _name_operator(outcome: ReplayOutcome) -> str:
+    """The operator without its number in the plan."""
+    return outcome.operator.partition(" (loreId")[0]
+
+
+def list_details(outcome: ReplayOutcome) -> list[str]:
+    """Sentences below the answer: the verification, the time of A, the settings of B."""
+    if outcome.replayed is None:
+        return [outcome.refused] if outcome.refused else []
+    _, settings = find_differing_settings(outcome)
+    return [
+        f"{_format_verification(outcome)}{_format_time(outcome).replace(' in ', ', in ', 1)}.",
+        *([f"B: {settings}."] if settings else []),
+    ]
+
+
+def _shorten_verification(outcome: ReplayOutcome) -> tuple[str, ...]:
+    """Shorter wordings of a verification that failed, or that no rows were compared for."""
+    seen: dict[str, Any] = outcome.replayed.verification if outcome.replayed is not None else {}
+    word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
+    if seen["n_expected"] is None or seen["n_found"] is None:
+        return (f"{word}: {seen['note'][0] if seen['note'] else 'the operator failed'}.", f"{word}: no rows compared.")
+    if word == UNDECIDED:
+        return (f"{word}: other rows in each run over the same inputs.",)
+    counts = f"{format_number(seen['n_found'])} rows instead of {format_number(seen['n_expected'])}"
+    return (f"{word}: {_name_operator(outcome)} gives {counts}.", f"{word}: {counts}.")
 
 
 def _format_verification(outcome: ReplayOutcome) -> str:
@@ -58,42 +94,50 @@ def _format_time(outcome: ReplayOutcome) -> str:
     which = " on A" if outcome.sides.height > 1 else ""
     if row["operator_s"] is not None:
         ends = _format_interval(_format_end(row["low_s"]), _format_end(row["high_s"]), outcome.level)
-        return f", in {format_seconds(row['operator_s'])} elapsed{which} ({ends})"
+        return f" in {format_seconds(row['operator_s'])}{which}, {ends}"
     if row["below_s"] is None:
         return f"; its elapsed time is not resolved in {row['n']} runs"
     return f"; its elapsed time is not resolved: below {format_number(1e3 * row['below_s'])} ms"
 
 
-def _format_comparison(outcome: ReplayOutcome) -> str:
-    """B against A; empty with one side."""
+def _format_comparison(outcome: ReplayOutcome) -> tuple[str, ...]:
+    """B against A, from the longest wording to the shortest; empty with one side."""
     replayed = outcome.replayed
     assert replayed is not None
     if replayed.not_accelerated:
-        return "B left it to Spark."
+        return ("B left it to Spark.",)
     if replayed.comparison is not None and not replayed.comparison["equal"]:
         column = replayed.comparison.get("differing_column")
-        where = f", first in column {column}" if column else ""
-        return f"A and B gave different rows{where}."
+        where = (f"A and B gave different rows, first in column {column}.",) if column else ()
+        return (*where, "A and B gave different rows.")
     if (ratio := outcome.ratio) is None:
         if outcome.sides.height < 2:
-            return ""
-        return "No ratio of B to A: the operator's time is not resolved in every run."
-    b, (estimate, interval) = format_other_side(outcome), _format_ratio(ratio, outcome.level)
-    return {
-        FASTER: f"{b} is {estimate}x faster than A ({interval}).",
-        SLOWER: f"{b} is {estimate}x slower than A ({interval}).",
-        SAME: f"{b} is as fast as A: {estimate}x ({interval}).",
-    }.get(ratio["verdict"], f"Not decided whether {b} is faster than A: {estimate}x ({interval}).")
+            return ()
+        return ("No ratio of B to A: the operator's time is not resolved in every run.",)
+    estimate, interval = _format_ratio(ratio)
+    operator, rows = _name_operator(outcome), f"same {format_number(replayed.verification['n_found'])} rows"
+    claim, short = {
+        FASTER: (f"{operator} is {estimate}x faster with B than with A", f"B is {estimate}x faster"),
+        SLOWER: (f"{operator} is {estimate}x slower with B than with A", f"B is {estimate}x slower"),
+        SAME: (f"{operator} is as fast with B as with A: {estimate}x", f"B is as fast: {estimate}x"),
+    }.get(
+        ratio["verdict"],
+        (f"Not decided whether {operator} is faster with B: {estimate}x", f"Not decided: {estimate}x"),
+    )
+    return (f"{claim}, {interval}; {rows}.", f"{claim}, {interval}.", f"{short}, {interval}.")
 
 
-def _format_ratio(ratio: Mapping[str, Any], level: float) -> tuple[str, str]:
-    """How many times faster B is, or slower where the verdict says so, and its interval; three digits are enough."""
+def _format_ratio(ratio: Mapping[str, Any]) -> tuple[str, str]:
+    """How many times faster B is, or slower where the verdict says so, and its interval; two digits are enough."""
     estimate, ends = ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
     if ratio["verdict"] == SLOWER:
         estimate, ends = 1 / estimate, [None if end is None else 1 / end for end in reversed(ends)]
-    texts = [None if value is None else f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}" for value in ends]
-    digits = 2 if estimate < 10 else 1 if estimate < 100 else 0
-    return f"{estimate:.{digits}f}", _format_interval(texts[0], texts[1], level)
+    low, high = (None if end is None else _format_times(end) for end in ends)
+    return _format_times(estimate), "no interval" if low is None or high is None else f"{low} to {high}"
+
+
+def _format_times(value: float) -> str:
+    return f"{value:.{2 if value < 3 else 1 if value < 10 else 0}f}"
 
 
 def format_other_side(outcome: ReplayOutcome) -> str:
@@ -130,7 +174,8 @@ def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
             numbers.append((f"operator, {name}", row[column], "s", f"{which}median of {row['n']}, {ends}"))
         numbers.append(("reading its inputs", row["scan_s"], "s", "elapsed; subtracted from the operator's time"))
     if (ratio := outcome.ratio) is not None:
-        times, ends = _format_ratio(ratio, outcome.level)
+        times, ends = _format_ratio(ratio)
+        ends = ends if ends == "no interval" else f"{100 * outcome.level:g} % interval {ends}"
         label = "B is slower" if ratio["verdict"] == SLOWER else "B is faster"
         numbers.append((label, times, "×", f"{ends}, {ratio['verdict']}"))
     return [*numbers, *_build_input_numbers(outcome)]

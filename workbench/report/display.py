@@ -31,7 +31,8 @@ _LIVE_STYLE = """<style data-live>
 .wb-table caption{text-align:left;opacity:.8;padding:2px 0}
 .wb-table th,.wb-table td{padding:3px 10px;border-bottom:1px solid rgba(128,136,148,.3);text-align:left!important}
 .wb-table .num{text-align:right!important}.wb-scroll{overflow-x:auto}
-.wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}.wb-details{opacity:.8;max-width:60em}.wb-condition{font-weight:400;margin-left:.5em}.wb-chip{font-weight:600}
+.wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}
+.wb-details{opacity:.8;max-width:60em}.wb-condition{font-weight:400;margin-left:.5em}.wb-chip{font-weight:600}
 .wb-keys{display:grid!important;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));
 gap:10px;margin:.8em 0!important;max-width:1020px}
 .wb-keys>div{border:1px solid rgba(128,136,148,.35);border-radius:8px;padding:10px 12px;min-width:0}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from workbench.core.formats import format_number, format_seconds
+from workbench.core.formats import fit_answer, format_number, format_seconds
 from workbench.report.display import KeyNumber
 from workbench.scaletest import invariants, summary
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.run_analysis import Analysis
-from workbench.scaletest.analysis.variants import build_league_table, describe_league
+from workbench.scaletest.analysis.variants import answer_league, build_league_table, describe_league
 from workbench.scaletest.config import NotebookConfig
 from workbench.scaletest.tables import COMPARISON, GANGS, LEAGUE, LIMITS, QUANTILES, RAMP, SERVERS, SUSTAINED, VALIDITY
 from workbench.stats.verdicts import DIFFERENT, FASTER, SAME
@@ -73,15 +73,64 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """The comparison of the first two variants and what qualifies it; for one variant, its rate."""
+        """For one variant its rate; of two the gangs that one completes more, or the faster median; else the choice."""
+        if len(self.found.names) < 2:
+            return self.found.runs[self.found.names[0]][0].answer
+        if len(self.found.names) > 2:
+            return answer_league(self.league, {name: run.sustainable.words for name, run in self.first.items()})
+        a, b = self.found.names[:2]
+        return self._answer_gangs(a, b) or self._answer_comparison(a, b)
+
+    @property
+    def details(self) -> list[str]:
+        """The comparison with its figures and what qualifies it; for one variant, all that qualifies its rate."""
         if len(self.found.names) < 2:
             runs = self.found.runs[self.found.names[0]]
-            return runs[0].answer + ("" if len(runs) == 1 else f" (First of {len(runs)} runs.)")
+            return [runs[0].explanation, *([f"First of {len(runs)} runs."] if len(runs) > 1 else [])]
         if len(self.found.names) > 2:
-            return describe_league(self.league)
+            return [describe_league(self.league)]
         a, b = self.found.names[:2]
         caveat = self._describe_gangs(a, b) or self._describe_lost_tail() or self._describe_rates()
-        return f"{self._describe_comparison(a, b)}.{f' {caveat}.' if caveat else ''}"
+        return [f"{self._describe_comparison(a, b)}.", *([f"{caveat}."] if caveat else [])]
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What was not real: simulated nodes."""
+        return tuple(dict.fromkeys(word for _, run in self.found.everything for word in run.simulated))
+
+    def _answer_gangs(self, a: str, b: str) -> str:
+        """Which of two completes more gangs; empty where there are none, or as many."""
+        counts = {
+            name: (sum(int(run.gangs["complete"].sum()) for run in runs), sum(run.gangs.height for run in runs))
+            for name, runs in ((name, self.found.runs[name]) for name in (a, b))
+        }
+        if counts[a][1] != counts[b][1] or counts[a][0] == counts[b][0]:
+            return ""
+        best, other = sorted((a, b), key=lambda name: -counts[name][0])
+        claim = f"{best} completes {counts[best][0]} of {counts[best][1]} gangs, {other} {counts[other][0]}."
+        return fit_answer(claim, f"{best} completes {counts[best][0]} of {counts[best][1]} gangs.")
+
+    def _answer_comparison(self, a: str, b: str) -> str:
+        rows = self._find_total_rows()
+        if not rows or rows[0]["ratio"] is None:
+            return fit_answer(
+                f"The medians of {a} and {b} cannot be compared.", "The medians of the two variants cannot be compared."
+            )
+        row = rows[0]
+        verb = "decides" if self.found.imported else "schedules"
+        if row["verdict"] in DIFFERENT:
+            fast, slow = (b, a) if row["verdict"] == FASTER else (a, b)
+            ratio, ends = _format_ratio(row, above=slow == a)
+            claim = f"{fast} {verb} {ratio}x faster than {slow}"
+            ends = f", {ends}" if ends else ""
+            return fit_answer(f"{claim} at the median{ends}.", f"{claim}{ends}.", f"{claim}.")
+        if row["verdict"] == SAME:
+            margin = f"{100 * variants.EQUIVALENCE_MARGIN:g} %"
+            return fit_answer(
+                f"{a} and {b} are equivalent at the median, within {margin}.", f"Equivalent at the median, {margin}."
+            )
+        medians = f"medians {format_seconds(row['a_s'])} and {format_seconds(row['b_s'])}"
+        return fit_answer(f"Not decided whether {a} or {b} is faster: {medians}.", f"Not decided: {medians}.")
 
     def _find_total_rows(self) -> list[dict[str, Any]]:
         return self.comparison.filter(pl.col("step") == self._total).sort("quantile").to_dicts()
@@ -96,7 +145,8 @@ class Study:
         if row["verdict"] in DIFFERENT:
             fast, slow = (b, a) if row["verdict"] == FASTER else (a, b)
             times = [format_seconds(row["b_s" if name == b else "a_s"]) for name in (fast, slow)]
-            ratio, interval = _format_ratio(row, above=slow == a)
+            ratio, ends = _format_ratio(row, above=slow == a)
+            interval = f" ({100 * row['level']:g} % interval {ends})" if ends else ""
             result = f"{fast} {verb} {ratio}x faster than {slow} at the median{interval}"
             return f"{result}: {' against '.join(times)} from {self._total}"
         times = [f"{format_seconds(row['a_s'])} with {a}", f"{format_seconds(row['b_s'])} with {b}"]
@@ -211,12 +261,12 @@ class Study:
 
 
 def _format_ratio(row: dict[str, Any], *, above: bool) -> tuple[str, str]:
-    """The ratio and its interval, inverted unless it is `above` 1."""
+    """The ratio and the ends of its interval, inverted unless it is `above` 1; empty without ends."""
     figures = [row["ratio"], row["low"], row["high"]]
     if not above:
         figures = [None if value is None else 1 / value for value in (row["ratio"], row["high"], row["low"])]
     ratio, low, high = (None if value is None else format_number(value) for value in figures)
-    return str(ratio), f" ({100 * row['level']:g} % interval {low} to {high})" if low is not None else ""
+    return str(ratio), f"{low} to {high}" if low is not None else ""
 
 
 def build_study(config: NotebookConfig, run: Run) -> Study:

@@ -10,7 +10,7 @@ from workbench.core.formats import format_number, format_seconds
 from workbench.report.display import MAX_KEY_NUMBERS, KeyNumber
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, NO_ROOM
 from workbench.scaletest.analysis.run_analysis import Analysis
-from workbench.scaletest.analysis.variants import Variants, join_names
+from workbench.scaletest.analysis.variants import Variants, choose_schedulers, join_names
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 _OWN_CLUSTER = (
@@ -156,24 +156,9 @@ def recommend_scheduler(league: pl.DataFrame) -> list[str]:
 
     `league`: Table LEAGUE. Verdicts are against its first row, so that others are not told apart from each other.
     """
-    rows = league.to_dicts()
-    least, greatest = min(row["deadlocked"] for row in rows), max(row["complete"] for row in rows)
-    best_rows = [row for row in rows if (row["deadlocked"], row["complete"]) == (least, greatest)]
-    if not best_rows:
+    chosen, dropped = choose_schedulers(league)
+    if not chosen:
         return ["Choose by what matters: no scheduler has both the most complete gangs and the fewest deadlocked."]
-    quickest = [row for row in best_rows if row["verdict"] == FASTER] or [
-        row for row in best_rows if row["verdict"] != SLOWER
-    ]
-    chosen = [row["side"] for row in quickest or best_rows]
-    dropped = [
-        f"{row['side']} deadlocks {row['deadlocked']} of {row['gangs']} gangs"
-        if row["deadlocked"] > least
-        else f"{row['side']} completes {row['complete']} of {row['gangs']}"
-        for row in rows
-        if row not in best_rows
-    ]
-    if slower := [row["side"] for row in best_rows if row["side"] not in chosen and row["verdict"] == SLOWER]:
-        dropped.append(f"{join_names(slower)} {'is' if len(slower) == 1 else 'are'} slower")
     reasons = f" ({'; '.join(dropped)})" if dropped else ""
     if len(chosen) == 1:
         return [f"Prefer {chosen[0]} for a load like this one{reasons}."]

@@ -50,6 +50,14 @@ class _JudgedByReasons:
     def verdict(self) -> Literal["valid", "invalid"]:
         return "invalid" if self.reasons else "valid"
 
+    @property
+    def details(self) -> list[str]:
+        return []
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        return ()
+
 
 @dataclass(frozen=True)
 class PairStudy(_JudgedByReasons):
@@ -63,6 +71,10 @@ class PairStudy(_JudgedByReasons):
     @property
     def answer(self) -> str:
         return self.calibrated.answer
+
+    @property
+    def details(self) -> list[str]:
+        return self.calibrated.details
 
     @property
     def reasons(self) -> tuple[str, ...]:

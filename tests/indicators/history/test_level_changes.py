@@ -29,7 +29,7 @@ def test_a_slower_version_is_a_change_with_its_packages_commits_and_size() -> No
     assert format_package_changes("a==1 b==2", "b==3 c==1") == "a 1 -> none, b 2 -> 3, c none -> 1"
     assert format_package_changes("a==1", "a==1") == ""
     assert change["revisions"] == "r19..r20"
-    assert "became 1.25 times slower" in study.format_answer(found)
+    assert "became 1.25 times slower" in study.explain_answer(found)
     step = "`workbench indicators bisect numpy 2.3.0..2.4.6 --indicator sort`"
     assert step in study.list_next_steps(found)[0]
 
@@ -46,10 +46,10 @@ def test_a_slower_machine_is_named_and_is_no_regression() -> None:
 
 def test_without_a_change_the_answer_says_so_and_few_sessions_are_not_enough_to_know() -> None:
     found = analysed(60)
-    assert study.format_answer(found) == "No change of level found in 1 series over 60 sessions."
+    assert study.explain_answer(found) == "No change of level found in 1 series over 60 sessions."
     assert study.is_known(found)
     found = analysed(11, lambda session: 1.0 if session < 5 else 0.5)
-    assert study.format_answer(found).startswith("Not known: changes of level need 12 sessions")
+    assert study.explain_answer(found).startswith("Not known: changes of level need 12 sessions")
     assert not study.is_known(found)
 
 
@@ -80,7 +80,7 @@ def test_a_regression_counts_where_it_stands_at_the_end_and_came_after_the_date(
 def test_nothing_since_the_date_and_too_few_sessions_before_it_are_not_known() -> None:
     found = analysed(20, since=25)
     assert found.unknown.height == 1
-    assert "no session since the date" in study.format_answer(found)
+    assert "no session since the date" in study.explain_answer(found)
     assert not study.is_known(found)
     found = analysed(20, since=3)
     assert found.followed["reason"].to_list() == ["3 session(s) before the date, 4 needed"]
@@ -111,7 +111,7 @@ def test_families_of_equal_stacks_rarely_get_a_false_regression() -> None:
 
 def test_a_bad_last_session_is_no_change_and_is_told() -> None:
     found = analysed(40, lambda session: 1 / 3 if session == 39 else 1.0)
-    assert study.format_answer(found) == "No change of level found in 1 series over 40 sessions."
+    assert study.explain_answer(found) == "No change of level found in 1 series over 40 sessions."
     assert study.list_notes(found)[0].startswith("Sort of numpy was ")
     assert study.list_notes(found)[0].endswith("times slower in its last session: an outlier so far")
 
@@ -129,7 +129,7 @@ def test_a_drift_is_told_as_one_without_commits() -> None:
     (change,) = found.list_changes("followed")
     assert (change["shape"], change["sessions_after"], change["last_before"]) == ("drift", 60, "s059")
     assert change["low"] < 1 / 1.5 < change["high"]
-    answer = study.format_answer(found)
+    answer = study.explain_answer(found)
     assert "drifted to 1.5 times slower" in answer
     assert "over 60 sessions from" in answer
     assert "r5" not in answer

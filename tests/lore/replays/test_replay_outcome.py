@@ -17,7 +17,7 @@ from workbench.lore import summary
 from workbench.lore.invariants import check_outcome
 from workbench.lore.replays import replay_outcome
 from workbench.lore.replays.operator_replay import ReplayResult
-from workbench.lore.summary import build_key_numbers, find_differing_settings, format_answer
+from workbench.lore.summary import build_key_numbers, find_differing_settings, format_answer, list_details
 from workbench.lore.tables import DIFFERENCES, RATIOS, TIMES
 
 
@@ -29,8 +29,10 @@ def test_the_answer_tells_verification_time_and_the_other_side() -> None:
     assert dict(ratios.select("quantity", "verdict").iter_rows())["operator"] == "SLOWER"
     assert ratios.filter(quantity="scan (control)").row(0, named=True)["speed_ratio"] == pytest.approx(1.0)
     said = format_answer(found)
-    assert said.startswith("B (key=B) is 1.99x slower than A (90 % interval 1.89 to 2.10). PASS: Filter (loreId 3) ")
-    assert " replayed alone gives the same 7 rows, row for row, in 0.41 s " in said
+    assert said == "Filter is 1.99x slower with B than with A, 1.89 to 2.10; same 7 rows."
+    first, *others = list_details(found)
+    assert first.startswith("PASS: Filter (loreId 3) replayed alone gives the same 7 rows, row for row, in 0.41 s on A")
+    assert others == ["B: key=B."]
 
 
 def test_without_another_side_there_is_no_ratio() -> None:
@@ -44,7 +46,7 @@ def test_an_operator_that_once_took_no_time_has_no_ratio() -> None:
     found = outcomes.outcome(outcomes.replayed({"A": (0.4, -0.1, 0.4), "B": (0.4, 0.5, 0.4)}))
     assert found.ratio is None
     assert set(found.ratios["quantity"]) == {"scan (control)"}
-    assert format_answer(found).startswith("No ratio of B to A: the operator's time is not resolved in every run. ")
+    assert format_answer(found) == "No ratio of B to A: the operator's time is not resolved in every run."
 
 
 def test_settings_that_both_sides_share_are_not_named_as_a_difference() -> None:
@@ -97,7 +99,7 @@ def test_a_refused_dump_is_invalid_and_has_no_figures() -> None:
     found = outcomes.outcome(refused="a file of the dump was changed")
     assert found.reasons == ("the dump was refused: a file of the dump was changed",)
     assert "`workbench lore inspect RUN/" in summary.list_next_steps(found)[0]
-    assert format_answer(found) == "Filter (loreId 3) was not replayed: the dump was refused."
+    assert format_answer(found) == "Filter was not replayed: the dump was refused."
     assert [name for name, *_ in build_key_numbers(found)] == ["rows of inputs", "largest partition"]
     assert found.timings.height == found.sides.height == found.differences.height == 0
 

@@ -89,7 +89,7 @@ def test_pods_that_wait_for_others_of_their_job_to_end_blame_nobody_who_makes_po
     (row,) = found.ramp.to_dicts()
     assert (row["verdict"], row["low_per_s"]) == ("UNDECIDED", None)
     assert row["reason"].startswith("Jobs with completions above parallelism")
-    assert found.answer.startswith("The sustainable rate is not decided: at 60 pods/s, Jobs with")
+    assert found.explanation.startswith("The sustainable rate is not decided: at 60 pods/s, Jobs with")
 
 
 def test_a_busy_scheduler_is_named_as_the_bottleneck(tmp_path: Path) -> None:

@@ -316,9 +316,9 @@ def test_what_was_planted_is_said_and_nobody_else_is_blamed(name: str, tmp_path:
     found = analysis(truth.plan, tmp_path)
     assert dict(found.limits.select("step", "kind").iter_rows()) == truth.kinds, found.findings
     for text in truth.says:
-        assert text in found.answer
+        assert text in found.explanation
     for text in truth.never_says:
-        assert text not in found.answer
+        assert text not in found.explanation
     assert (not found.reasons) == truth.valid, found.reasons
 
 
@@ -353,7 +353,7 @@ def test_a_watch_that_is_late_is_not_the_clusters_time(lag: str, tmp_path: Path)
     found = type(found)(tmp_path, found.conditions)
     assert found.limits.is_empty()
     assert any("our own watch was" in reason for reason in found.reasons)
-    assert "controller" not in found.answer
+    assert "controller" not in found.explanation
 
 
 def test_lateness_that_a_throttling_server_caused_is_not_the_submitters(tmp_path: Path) -> None:
@@ -387,4 +387,4 @@ def test_half_of_the_nodes_gone_is_less_room_from_then_on(tmp_path: Path) -> Non
     assert found.gpus.filter(pl.col("at_s") < 14)["capacity"].unique().to_list() == [80]
     assert found.gpus.filter(pl.col("at_s") > 16)["capacity"].unique().to_list() == [40]
     assert dict(found.limits.select("step", "kind").iter_rows()) == {SCHEDULED: NO_ROOM}
-    assert "bound by the scheduler" not in found.answer
+    assert "bound by the scheduler" not in found.explanation

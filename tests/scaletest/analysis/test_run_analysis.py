@@ -125,7 +125,7 @@ def test_a_burst_that_outlasts_its_arrivals_is_rated_until_it_is_through(tmp_pat
 def test_a_run_that_never_reached_its_limit_says_at_least(tmp_path: Path) -> None:
     found = analysis(Plan(np.arange(900) / 30, jitter=0.3), tmp_path)
     assert found.sustainable.high_per_s is None
-    assert "at least 3" in found.answer or "at least 29" in found.answer
+    assert "at least 3" in found.explanation or "at least 29" in found.explanation
 
 
 def test_every_result_is_the_declared_table(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_a_run_of_nothing_has_empty_tables(tmp_path: Path) -> None:
     for table, made in RESULT_BUILDERS:
         table.check(made(found))
     assert found.sustainable.low_per_s is None
-    assert found.answer.startswith("The sustainable rate is not decided")
-    assert "fewer than 20 pods" in found.answer
+    assert found.explanation.startswith("The sustainable rate is not decided")
+    assert "fewer than 20 pods" in found.explanation
 
 
 def test_pods_that_are_refused_for_good_are_told_and_left_out_of_the_rate(tmp_path: Path) -> None:
@@ -162,5 +162,5 @@ def test_pods_that_are_refused_for_good_are_told_and_left_out_of_the_rate(tmp_pa
     )
     pl.concat([table, events]).write_parquet(run.folder / "tables" / "transitions.parquet")
     told = analyse_run(run.folder)
-    assert "sustains at least 6.6" in told.answer
-    assert "100 of 300 pods were refused at their creation and are left out of the rate (is invalid" in told.answer
+    assert "sustains at least 6.6" in told.explanation
+    assert "100 of 300 pods were refused at their creation and are left out of the rate (is invalid" in told.explanation

@@ -135,8 +135,8 @@ def test_a_quota_of_kueue_is_named_and_no_controller_is_blamed(
     found = measured(mixed_cluster, space, tmp_path, "kueue", arrival=constant(72, 6), workloads=jobs)
     kinds: dict[str, Any] = dict(found.limits.select("step", "kind").iter_rows())
     assert kinds["workloads released"] == QUOTA
-    assert "bound by the quota of its queue" in found.answer
-    assert "bound by the controller" not in found.answer
+    assert "bound by the quota of its queue" in found.explanation
+    assert "bound by the controller" not in found.explanation
     assert found.pods["scheduled_s"].is_not_null().all()
     told = found.transitions.filter(found.transitions["resource"] == "podgroup")
     reserved = told.filter(told["transition"] == "quotareserved").sort("server_s")["server_s"]

@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from tests.scaletest.conftest import reasons_of_the_run
 from tests.scaletest.making_scenarios import lines_of
 from workbench.runs import run_folder
+from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
@@ -104,8 +105,9 @@ def test_jobs_whose_pods_come_one_after_the_other_are_waited_for_and_no_rate_is_
     found = run_test(given, RunContext(on, build_options(settle_s=2)), out=tmp_path)
     assert (found.pods_seen, reasons_of_the_run(found.reasons)) == (30, [])
     assert run_records.read_conditions(found.folder).in_turn
-    assert "Jobs with completions above parallelism" in found.answer
-    assert "95 % of the workloads were scheduled" in found.answer
+    explanation = analyse_run(found.folder).explanation
+    assert "Jobs with completions above parallelism" in explanation
+    assert "95 % of the workloads were scheduled" in explanation
     assert "pods made" not in LIMITS.read(found.folder / "tables")["step"].to_list()
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from packaging.version import Version
 
 from workbench.console.tables import format_table
-from workbench.core.formats import NULL, format_ends, format_number
+from workbench.core.formats import NULL, fit_answer, format_ends, format_number
 from workbench.indicators.config import HistoryConfig
 from workbench.indicators.history.history_points import CONTROL, FOLLOWED, MACHINE, PYTHON, load_history
 from workbench.indicators.history.level_changes import (
@@ -33,7 +33,43 @@ _DIFFERENCES = ("stack", "hardware_key", "cpu_model", "threads", "clock", "indic
 
 
 def format_answer(analysis: HistoryAnalysis) -> str:
-    """Answer the notebook's question in one or two sentences.
+    """Answer the notebook's question in at most 90 characters; `explain_answer` has all figures."""
+    explanation = explain_answer(analysis)
+    shortened = explanation.partition(";")[0].partition(" (")[0].removesuffix(".") + "."
+    if analysis.since is not None:
+        if not analysis.regressions.height:
+            return fit_answer(explanation, shortened)
+        row = analysis.regressions.sort("ratio").row(0, named=True)
+        claim = f"{_shorten_metric(row['metric'])} of {row['stack']} is {_format_effect(row)}"
+        return fit_answer(f"Regression since {analysis.since}: {claim}.", f"Regression: {claim}.", shortened)
+    changes = analysis.list_changes(FOLLOWED)
+    if not is_known(analysis) or not changes:
+        return fit_answer(explanation, shortened)
+    change, metric = changes[0], _shorten_metric(changes[0]["metric"])
+    if change["shape"] == DRIFT:
+        claim = f"{metric} of {change['stack']} drifted: {_format_effect(change)}"
+        return fit_answer(f"{claim}, over {change['sessions_after']} sessions.", f"{claim}.", shortened)
+    day = change["created_at"][:10]
+    plain = f"{metric} of {change['stack']} became {_format_effect(change)}"
+    cause = [f"{change['packages']} made {metric} {_format_effect(change)}"] if change["packages"] else []
+    return fit_answer(*(f"{claim}." for claim in cause), f"{plain}, on {day}.", f"{plain}.", shortened)
+
+
+def _shorten_metric(metric: str) -> str:
+    """A metric without its parameters."""
+    return metric.partition("[")[0]
+
+
+def _format_effect(row: dict[str, Any]) -> str:
+    """A ratio with its interval: "10 % slower, 9 to 12 %", or "4.1x faster, 3.8 to 4.4"."""
+    ratio, low, high, word = _orient_ends(row)
+    if ratio >= 2:
+        return f"{ratio:.2g}x {word}, {low:.2g} to {high:.2g}"
+    return f"{100 * (ratio - 1):.2g} % {word}, {100 * (low - 1):.2g} to {100 * (high - 1):.2g} %"
+
+
+def explain_answer(analysis: HistoryAnalysis) -> str:
+    """Answer the notebook's question in one or two sentences, with all figures.
 
     If the analysis has a date, the answer says which figures have become slower since then. Otherwise it names the
     newest change among the followed stacks.
@@ -94,11 +130,16 @@ def _orient_ratio(change: dict[str, Any]) -> tuple[float, str, str]:
 
     `change` needs `ratio`, `low` and `high`, where a ratio above 1 is faster.
     """
-    ratio, low, high = change["ratio"], change["low"], change["high"]
-    word = "faster" if ratio >= 1 else "slower"
-    if ratio < 1:
-        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+    ratio, low, high, word = _orient_ends(change)
     return ratio, format_ends(low, high), word
+
+
+def _orient_ends(change: dict[str, Any]) -> tuple[float, float, float, str]:
+    """A ratio and its ends, turned so that it is at least 1, and "faster" or "slower"."""
+    ratio, low, high = change["ratio"], change["low"], change["high"]
+    if ratio >= 1:
+        return ratio, low, high, "faster"
+    return 1 / ratio, 1 / high, 1 / low, "slower"
 
 
 def is_known(analysis: HistoryAnalysis) -> bool:
@@ -197,7 +238,7 @@ def format_history(analysis: HistoryAnalysis) -> str:
         rows.append([name, row["sessions"], level, row["changes"], since, row["verdict"]])
     base = "times the reference" if (analysis.history.points["reference"] != "").any() else "times the first session"
     names = ["series", "sessions", base, "changes", "since the date", "verdict"]
-    parts = [format_answer(analysis), "", *format_table(rows, names)]
+    parts = [*dict.fromkeys([format_answer(analysis), explain_answer(analysis)]), "", *format_table(rows, names)]
     if more := listed.height - shown.height:
         parts.append(f"… and {more} more series: --json or --out has all")
     changes = analysis.list_changes(FOLLOWED)
@@ -214,6 +255,7 @@ def build_history_document(analysis: HistoryAnalysis) -> dict[str, Any]:
     """Build the document of `--json`: the answer, and the tables as lists of rows."""
     return {
         "answer": format_answer(analysis),
+        "explanation": explain_answer(analysis),
         "verdict": "valid" if is_known(analysis) else "invalid",
         "since": analysis.since,
         "regressions": analysis.regressions.height,
@@ -280,8 +322,18 @@ class HistoryStudy:
 
     @property
     def answer(self) -> str:
-        """The answer in one or two sentences."""
+        """The newest change of level, or the regression since a date."""
         return format_answer(self.analysis)
+
+    @property
+    def details(self) -> list[str]:
+        """The answer with all its figures."""
+        return [explanation] if (explanation := explain_answer(self.analysis)) != self.answer else []
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Sessions are measured: nothing is simulated."""
+        return ()
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from workbench.core.formats import format_items
+from workbench.core.formats import fit_answer, format_items
 from workbench.indicators.analysis.effects import Comparison
 from workbench.indicators.analysis.judgement import find_obstacle, format_percent
 from workbench.indicators.recommendation.evidence import MIX, Evidence, Justification, Kind, ratio_to_percent
@@ -73,7 +73,7 @@ class Answer:
     `kind`: `better` (than the baseline, beyond the margin), `best left` (the best, where the baseline is excluded),
     `by type` (the type of recommendation is not about speed), or that the baseline is kept: `no difference` (others are
     equivalent), `not decided`, `keep` (all others are worse or excluded); `nothing` if no stack is left.
-    `sentence`: Without a full stop.
+    `sentence`: With all figures, without a full stop. `claim`: The same in at most 90 characters.
     `as_good`: Stacks that are not clearly worse than the recommended one.
     `undecided`: Stacks that may be better or worse than the baseline that is kept.
     """
@@ -81,6 +81,7 @@ class Answer:
     stack: str | None
     kind: AnswerKind
     sentence: str
+    claim: str
     as_good: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
 
@@ -125,11 +126,13 @@ def choose_answer(
     margin; a baseline that a constraint excluded cannot be kept. Other types take the highest score.
     """
     if not accepted:
-        return Answer(None, "nothing", "Nothing is recommended: every stack was excluded")
+        return _answer_nothing("every stack was excluded")
     if kind not in MEASURED_TYPES:
         best = accepted[0]
         reason = {"latest": "it has the newest versions", "testing": "its results would teach the most"}[kind]
-        return Answer(best.stack.name, "by type", f"{best.stack.name}: {reason}; {_format_ratio(best, baseline)}")
+        name = best.stack.name
+        claim = fit_answer(f"Use {name}: {reason}, {_claim_ratio(best, baseline)}.", f"Use {name}: {reason}.")
+        return Answer(name, "by type", f"{name}: {reason}; {_format_ratio(best, baseline)}", claim)
     better = [
         contender
         for contender in accepted
@@ -190,7 +193,14 @@ def _answer_better(
     sentence = f"Use {best.stack.name}: {_format_ratio(best, baseline)}"
     if as_good:
         sentence += f"; not clearly worse than it by more than {100 * margin:.2g} %: {format_items(as_good, MAX_NAMES)}"
-    return Answer(best.stack.name, "better", sentence, tuple(as_good))
+    claim = f"Use {best.stack.name}: {_claim_ratio(best, baseline)}."
+    short = f"Use {best.stack.name}."
+    return Answer(best.stack.name, "better", sentence, fit_answer(claim, short), tuple(as_good))
+
+
+def _answer_nothing(reason: str) -> Answer:
+    claim = fit_answer(f"Nothing is recommended: {reason}.", f"Nothing is recommended: {reason}")
+    return Answer(None, "nothing", f"Nothing is recommended: {reason}", claim)
 
 
 def _answer_keep(
@@ -200,19 +210,37 @@ def _answer_keep(
     same = tuple(name for name, verdict in verdicts.items() if verdict.preferred == SAME)
     undecided = {name: verdict for name, verdict in verdicts.items() if verdict.preferred == UNDECIDED}
     if undecided:
-        sentence = _format_undecided(undecided, margin, baseline)
-        return Answer(baseline, "not decided", sentence, same, tuple(undecided))
+        reason, more = _explain_undecided(undecided, margin)
+        names = format_items(undecided, MAX_NAMES)
+        sentence = f"Keep {baseline} for now: not decided for {names}, {reason}{more}"
+        claim = fit_answer(
+            f"Keep {baseline} for now: {names} not decided, {reason}.",
+            f"Keep {baseline} for now: {names} not decided.",
+            f"Keep {baseline} for now: {len(undecided)} other stacks are not decided.",
+            f"Not decided: keep {baseline} for now.",
+        )
+        return Answer(baseline, "not decided", sentence, claim, same, tuple(undecided))
     if same:
         others = format_items(same, MAX_NAMES)
         sentence = f"Equivalent within {100 * margin:.2g} %: keep {baseline} ({others} would do as well)"
-        return Answer(baseline, "no difference", sentence, same)
+        claim = fit_answer(
+            f"Keep {baseline}: {others} would do as well, within {100 * margin:.2g} %.",
+            f"Keep {baseline}: {len(same)} others are equivalent within {100 * margin:.2g} %.",
+            f"Keep {baseline}: no other is better.",
+        )
+        return Answer(baseline, "no difference", sentence, claim, same)
     if len(accepted) == 1:
-        return Answer(baseline, "keep", f"Keep {baseline}: every other stack was excluded")
-    return Answer(baseline, "keep", f"Keep {baseline}: every other stack is worse")
+        return _answer_kept(baseline, "every other stack was excluded")
+    return _answer_kept(baseline, "every other stack is worse")
 
 
-def _format_undecided(undecided: Mapping[str, MixVerdict], margin: float, baseline: str) -> str:
-    """Why these stacks are not decided, and how many rounds would decide all of them, where that is known."""
+def _answer_kept(baseline: str, reason: str) -> Answer:
+    claim = fit_answer(f"Keep {baseline}: {reason}.", f"Keep {baseline}.")
+    return Answer(baseline, "keep", f"Keep {baseline}: {reason}", claim)
+
+
+def _explain_undecided(undecided: Mapping[str, MixVerdict], margin: float) -> tuple[str, str]:
+    """Why these stacks are not decided, and how many rounds would decide all of them; empty where that is unknown."""
     intervals = [verdict.interval for verdict in undecided.values()]
     ends = [end for interval in intervals for end in (interval.low, interval.high) if end is not None]
     reach_pct = max((abs(ratio_to_percent(end)) for end in ends), default=None)
@@ -225,7 +253,7 @@ def _format_undecided(undecided: Mapping[str, MixVerdict], margin: float, baseli
         reason = obstacle
     counts = [verdict.rounds_needed for verdict in undecided.values() if verdict.rounds_needed is not None]
     more = f"; about {max(counts)} rounds would likely decide" if counts and len(counts) == len(undecided) else ""
-    return f"Keep {baseline} for now: not decided for {format_items(undecided, MAX_NAMES)}, {reason}{more}"
+    return reason, more
 
 
 def _format_ratio(contender: Accepted, baseline: str) -> str:
@@ -233,12 +261,27 @@ def _format_ratio(contender: Accepted, baseline: str) -> str:
 
     A ratio below 1 is turned around, so that "worse" comes with a positive figure.
     """
-    if contender.stack.baseline:
-        return "the baseline"
-    interval = contender.stack.interval
+    text, ends = _describe_effect(contender, baseline)
     source = "predicted" if contender.stack.predicted else f"{contender.stack.rounds} rounds"
+    if ends is None:
+        return text
+    interval = f"{100 * contender.stack.interval.level:.3g} % interval {ends}" if ends else "no interval"
+    return f"{text} ({interval}, {source})"
+
+
+def _claim_ratio(contender: Accepted, baseline: str) -> str:
+    """A stack's ratio with the ends of its interval."""
+    text, ends = _describe_effect(contender, baseline)
+    return f"{text}, {ends}" if ends else text
+
+
+def _describe_effect(contender: Accepted, baseline: str) -> tuple[str, str | None]:
+    """A stack's ratio in words, and the ends of its interval: empty without ends, null without a ratio."""
+    if contender.stack.baseline:
+        return "the baseline", None
+    interval = contender.stack.interval
     if interval.estimate is None:
-        return f"not compared with {baseline}"
+        return f"not compared with {baseline}", None
     is_better = interval.estimate >= 1
     is_factor = not 1 / MIN_FACTOR < interval.estimate < MIN_FACTOR
     unit = "x" if is_factor else " %"
@@ -250,10 +293,9 @@ def _format_ratio(contender: Accepted, baseline: str) -> str:
 
     text = f"{format_effect(interval.estimate)}{unit} {'better' if is_better else 'worse'} than {baseline}"
     if interval.low is None or interval.high is None:
-        return f"{text} (no interval, {source})"
+        return text, ""
     low, high = (interval.low, interval.high) if is_better else (interval.high, interval.low)
-    ends = f"{format_effect(low)} to {format_effect(high)}{unit}"
-    return f"{text} ({100 * interval.level:.3g} % interval {ends}, {source})"
+    return text, f"{format_effect(low)} to {format_effect(high)}{unit}"
 
 
 def sample_thompson(draws: npt.NDArray[np.float64], count: int) -> list[int]:
@@ -368,7 +410,7 @@ class Question:
 
 def recommend_nothing(question: Question, sentence: str) -> Recommendation:
     """Recommend no stack, for a reason."""
-    answer = Answer(None, "nothing", f"Nothing is recommended: {sentence}")
+    answer = _answer_nothing(sentence)
     return _build_recommendation(question, answer, [], [], [_explain_answer(question, answer)], [])
 
 

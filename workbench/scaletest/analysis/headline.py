@@ -1,4 +1,4 @@
-"""Headline of a run: the rate and its bound, the waiting time of the slowest workloads, and what qualifies them."""
+"""Answer of a run in one sentence, and its explanation: rate, bound, waits of the slowest, and what qualifies them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.core.formats import format_number, format_seconds
+from workbench.core.formats import fit_answer, format_number, format_seconds
 from workbench.scaletest.analysis.bottlenecks import (
     CLIENT_LIMIT,
     HELD_BACK,
@@ -36,7 +36,44 @@ _NEVER = {
 }
 
 
-def build_headline(analysis: Analysis) -> str:
+def build_answer(analysis: Analysis) -> str:
+    """One sentence: the rate with its bound and the wait of the slowest workloads, or why there is no rate."""
+    for found in (analysis.others, analysis.node_losses):
+        if found is not None:
+            sentence = found.sentence.partition(", among them")[0]
+            return fit_answer(f"{sentence}: no rate of this cluster alone.", f"{sentence}.")
+    if silent := analysis.unfinished.filter(pl.col("silent"))["sentence"].to_list():
+        return fit_answer(f"No rate: {silent[0]}.", f"No rate: {silent[0].partition(';')[0].partition(' (')[0]}.")
+    rate, bound = analysis.sustainable, find_bound(analysis)
+    wait = _summarize_waiting(analysis)
+    if rate.words is not None:
+        claim = f"{rate.words[0].upper()}{rate.words[1:]} sustained"
+        cause = "" if bound is None or rate.high_per_s is None else f", bound by {_shorten_bound(bound)}"
+        return fit_answer(f"{claim}{cause}; {wait}.", f"{claim}; {wait}.", f"{claim}.")
+    ceiling, offered = analysis.ceiling, analysis.ramp["offered_per_s"].max()
+    if ceiling is not None and isinstance(offered, float) and ceiling.pods_per_s < offered:
+        name = name_resource(ceiling.resource)
+        allowed = f"{ceiling.pods_per_s:.3g} pods/s of the {offered:.3g} offered"
+        claim = f"The {name} allow{'' if name.endswith('s') else 's'} {allowed}"
+        return fit_answer(f"{claim}; the scheduler's own rate is not known.", f"{claim}.")
+    reason = rate.reason.partition(": ")[0].partition("; ")[0]
+    return fit_answer(f"No sustained rate: {reason}; {wait}.", f"No sustained rate: {reason}.", f"No rate; {wait}.")
+
+
+def _summarize_waiting(analysis: Analysis) -> str:
+    for share, who in ((0.95, "95 %"), (0.5, "half")):
+        duration_s = analysis.quantile("due to scheduled", share)
+        if duration_s is not None:
+            return f"{who} scheduled within {format_seconds(duration_s)}"
+    return "most were never scheduled" if analysis.steps.height else "nothing was scheduled"
+
+
+def _shorten_bound(bound: str) -> str:
+    """What bounds the rate without its figures and causes."""
+    return bound.partition(" (")[0].partition(", which")[0].partition(": ")[0]
+
+
+def build_explanation(analysis: Analysis) -> str:
     """Two sentences: the rate with its bound, and the waiting with what qualifies it.
 
     Where nothing passed a stage, or nothing more, that comes first and there is no rate. What others held, nodes that

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from workbench.core.formats import format_seconds
 from workbench.core.tables import Table
 from workbench.runs import run_folder
 from workbench.scaletest import tables
@@ -30,7 +31,7 @@ from workbench.scaletest.analysis.disruptions import (
 )
 from workbench.scaletest.analysis.gangs import build_gang_table
 from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
-from workbench.scaletest.analysis.headline import build_headline, describe_decisions
+from workbench.scaletest.analysis.headline import build_answer, build_explanation, describe_decisions
 from workbench.scaletest.analysis.queue_simulation import (
     QueueComparison,
     QueueShares,
@@ -521,10 +522,24 @@ class Analysis:
 
     @property
     def answer(self) -> str:
-        """Sentence with the sustainable rate and its bound, and the waiting time of the slowest workloads."""
+        """The sustainable rate, its bound and the wait of the slowest workloads, in at most 90 characters."""
+        if self.imported:
+            p95_s = self.quantile("sent to decided", 0.95, "mixed")
+            known = "no time of decision" if p95_s is None else f"95 % decided within {format_seconds(p95_s)}"
+            return f"No rate in these files: {known}."
+        return build_answer(self)
+
+    @property
+    def explanation(self) -> str:
+        """The answer with all that qualifies it, in two sentences or more."""
         if self.imported:
             return f"{describe_decisions(self)}; the files do not contain a rate."
-        return build_headline(self)
+        return build_explanation(self)
+
+    @property
+    def simulated(self) -> tuple[str, ...]:
+        """What was not real."""
+        return ("simulated nodes",) if self.conditions.simulated_nodes else ()
 
     def quantile(self, step: str, share: float, clock: str = "client") -> float | None:
         """A quantile of a step in seconds; None if it is unknown or was never reached."""
@@ -544,7 +559,13 @@ def conclude_run(folder: str | Path) -> Analysis:
     run = run_folder.load_run(analysis.folder)
     for table, build in RESULT_BUILDERS:
         run.write_table(table, build(analysis))
-    run.conclude("invalid" if analysis.reasons else "valid", analysis.reasons, analysis.answer)
+    run.conclude(
+        "invalid" if analysis.reasons else "valid",
+        analysis.reasons,
+        analysis.answer,
+        details=[analysis.explanation],
+        conditions=analysis.simulated,
+    )
     return analysis
 
 

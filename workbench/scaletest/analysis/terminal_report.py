@@ -39,6 +39,7 @@ def print_run(run: Analysis) -> None:
     for line in run.reasons:
         print_text(f"invalid: {line}")
     print_text(run.answer)
+    print_text(run.explanation)
     lines = [
         _format_step(step, values)
         for step in (*SHOWN_STEPS, *TOTAL_STEPS)
@@ -174,6 +175,7 @@ def format_run_json(run: Analysis) -> str:
         "folder": str(run.folder),
         "run": run.conditions.run,
         "answer": run.answer,
+        "explanation": run.explanation,
         "verdict": "invalid" if run.reasons else "valid",
         "reasons": list(run.reasons),
         "warnings": list(run.warnings),

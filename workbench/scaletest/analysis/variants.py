@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from pydantic import Field
 from workbench import stats
 from workbench.core import files
 from workbench.core.errors import InputError
+from workbench.core.formats import fit_answer
 from workbench.core.schema import StrictModel, read_model_file
 from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
 from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.tables import COMPARISON, LEAGUE
-from workbench.stats.verdicts import UNDECIDED
+from workbench.stats.verdicts import FASTER, SLOWER, UNDECIDED
 
 EQUIVALENCE_MARGIN = 0.05
 CONFIDENCE_LEVEL = 0.95
@@ -499,6 +500,51 @@ def join_names(names: list[str]) -> str:
     ('a', 'a, b and c')
     """
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def choose_schedulers(league: pl.DataFrame) -> tuple[list[str], list[str]]:
+    """The schedulers with the best gangs, of these the ones not found slower; and why others are not among them.
+
+    `league`: Table LEAGUE. Empty where none has both the most complete gangs and the fewest deadlocked.
+    """
+    rows = league.to_dicts()
+    least, greatest = min(row["deadlocked"] for row in rows), max(row["complete"] for row in rows)
+    best_rows = [row for row in rows if (row["deadlocked"], row["complete"]) == (least, greatest)]
+    quickest = [row for row in best_rows if row["verdict"] == FASTER] or [
+        row for row in best_rows if row["verdict"] != SLOWER
+    ]
+    chosen = [row["side"] for row in quickest or best_rows]
+    dropped = [
+        f"{row['side']} deadlocks {row['deadlocked']} of {row['gangs']} gangs"
+        if row["deadlocked"] > least
+        else f"{row['side']} completes {row['complete']} of {row['gangs']}"
+        for row in rows
+        if row not in best_rows
+    ]
+    if slower := [row["side"] for row in best_rows if row["side"] not in chosen and row["verdict"] == SLOWER]:
+        dropped.append(f"{join_names(slower)} {'is' if len(slower) == 1 else 'are'} slower")
+    return chosen, dropped
+
+
+def answer_league(league: pl.DataFrame, rates: Mapping[str, str | None]) -> str:
+    """Which scheduler to prefer, with its sustained rate and its gangs, in at most 90 characters.
+
+    `league`: Table LEAGUE. `rates`: The sustained rate of each side in words; null where it is not decided.
+    """
+    chosen, dropped = choose_schedulers(league)
+    if not chosen:
+        return "No scheduler has both the most complete gangs and the fewest deadlocks."
+    row = league.row(by_predicate=pl.col("side") == chosen[0], named=True)
+    gangs = f"{row['complete']} of {row['gangs']} gangs" if row["gangs"] else ""
+    rate = rates.get(chosen[0]) if len(chosen) == 1 else None
+    figures = " and ".join(filter(None, [rate, gangs]))
+    told = (join_names(chosen), f"{len(chosen)} of {league.height} schedulers")
+    others = f"; {dropped[0]}" if dropped else ""
+    if not figures:
+        return fit_answer(*(f"Prefer {name}{others}." for name in told), *(f"Prefer {name}." for name in told))
+    return fit_answer(
+        f"Prefer {told[0]}: {figures}{others}.", *(f"Prefer {name}: {figures}." for name in told), f"{figures}."
+    )
 
 
 def describe_league(league: pl.DataFrame) -> str:

@@ -176,9 +176,13 @@ def _load_answer(run: run_folder.Run) -> SizingAnswer:
 
 
 def _conclude_run(run: run_folder.Run, answer: SizingAnswer) -> None:
-    verdict = "invalid" if answer.reasons else "valid"
-    about = {"details": answer.details, "conditions": answer.conditions}
-    run.conclude(verdict, answer.reasons, answer.sentence, **about)
+    run.conclude(
+        "invalid" if answer.reasons else "valid",
+        answer.reasons,
+        answer.sentence,
+        details=answer.details,
+        conditions=answer.conditions,
+    )
     run.save()
 
 

@@ -14,6 +14,7 @@ import workbench
 from workbench import stats
 from workbench.core import host
 from workbench.core.errors import InputError
+from workbench.core.formats import fit_answer
 from workbench.speedup import tables
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel, ModelPredictor, Term
@@ -93,20 +94,33 @@ class CalibrationResult:
     def answer(self) -> str:
         """The result in one sentence, with its interval."""
         ratio, other = self.overall, self.baseline
-        interval = "no interval: one session on a side"
+        ends = ", no interval"
         if ratio.low is not None and ratio.high is not None:
-            interval = f"{100 * ratio.level:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f}"
-        measured = f"over {len(self.queries)} queries ({interval})"
-        if self.first_runs:
-            measured = f"over first runs of {len(self.queries)} queries, start-up included ({interval})"
+            ends = f", {ratio.low:.2f} to {ratio.high:.2f}"
+        queries = f"over {len(self.queries)} queries"
         if self.verdict == FASTER:
-            return f"{self.candidate} is {ratio.estimate:.2f}x faster than {other} {measured}."
-        claim = {
-            SLOWER: f"{self.candidate} is slower than {other}",
-            SAME: f"{self.candidate} is as fast as {other} within {100 * stats.MARGIN:.0f} %",
-            UNDECIDED: f"Not decided whether {self.candidate} is faster than {other}",
+            claim = f"{self.candidate} is {ratio.estimate:.2f}x faster than {other}{ends}"
+            short = f"The candidate is {ratio.estimate:.2f}x faster{ends}"
+            return fit_answer(f"{claim}, {queries}.", f"{claim}.", f"{short}, {queries}.")
+        speed = f"{ratio.estimate:.2f}x its speed{ends}"
+        claim, short = {
+            SLOWER: (f"{self.candidate} is slower than {other}", "The candidate is slower"),
+            SAME: (f"{self.candidate} is as fast as {other}", "The candidate is as fast"),
+            UNDECIDED: (f"Not decided whether {self.candidate} is faster than {other}", "Not decided"),
         }[self.verdict]
-        return f"{claim}: {ratio.estimate:.2f}x its speed {measured}."
+        return fit_answer(f"{claim}: {speed}, {queries}.", f"{claim}: {speed}.", f"{short}: {speed}, {queries}.")
+
+    @property
+    def details(self) -> list[str]:
+        """What the ratio rests on."""
+        ratio = self.overall
+        sides = f"{self.candidate} against {self.baseline}"
+        told = [f"{sides}: {len(self.queries)} queries, {100 * ratio.level:.0f} % interval."]
+        if ratio.low is None or ratio.high is None:
+            told = [f"{sides}: {len(self.queries)} queries; no interval, because a side has one session."]
+        if self.verdict == SAME:
+            told.append(f"As fast means within {100 * stats.MARGIN:.0f} %.")
+        return [*told, *(["Only first runs are compared, start-up included."] if self.first_runs else [])]
 
 
 def calibrate_pair(
