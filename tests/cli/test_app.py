@@ -226,7 +226,7 @@ def test_run_prints_verdict_answer_and_report(here: Path, capsys: pytest.Capture
     assert call("run", "sums", "-p", "some_file=notebooks/01_sums.ipynb", "--out", "o") == 0
     captured = capsys.readouterr()
     report = re.search(r"^  report: (.*)$", captured.out, re.MULTILINE)
-    assert captured.out.startswith("What is the sum?\n  valid: The sum is 3.\n  why: two numbers were given\n")
+    assert captured.out.startswith("The sum is 3.\n  valid\n  why: two numbers were given\n")
     assert report is not None
     assert Path(report.group(1)).is_file()
     assert "sums: cell 6, The answer" in captured.err
@@ -254,7 +254,8 @@ def test_runs_are_listed_newest_first_and_broken_ones_told_on_stderr(
     (tmp_path / "broken" / "run.json").write_text("{")
     assert call("runs", "list", "--out", str(tmp_path)) == 0
     captured = capsys.readouterr()
-    assert captured.out == f"{run.run_id}  adds  succeeded  valid    Yes.\n"
+    name = run.run_id[:15]
+    assert captured.out.splitlines() == [f"{'run':<15}  area  outcome  answer", f"{name}  adds  valid    Yes."]
     assert "unreadable run record" in captured.err
     assert call("runs", "list", "--out", str(tmp_path), "--json") == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["answer"] == "Yes."
@@ -268,8 +269,24 @@ def test_a_run_is_shown_by_the_start_of_its_id_or_its_folder(
     given = run.run_id[:18] if name == "start" else str(run.folder)
     assert call("runs", "show", given, "--out", str(tmp_path)) == 0
     text = capsys.readouterr().out
-    assert text.startswith("How many?\n  running, no verdict: no answer\n")
-    assert "  left = 5\n" in text
+    assert text.startswith("No answer.\nrunning\n")
+    assert "left         5\n" in text
+
+
+def test_a_run_is_shown_with_its_answer_first_and_settings_as_they_are_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"goals": ["p95<=6"], "users": 400.0, "live": False, "url": "", "sweep": []}
+    run = run_folder.start_run("sizing", tmp_path, title="How many GPUs do N users need?", config=config)
+    run.record["tables"] = [{"name": "points", "rows": 1}]
+    run.conclude("valid", [], "19 GPUs serve 400 users.", conditions=["simulated service"], details=["It was driven."])
+    assert call("runs", "show", run.run_id, "--out", str(tmp_path)) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("19 GPUs serve 400 users.\nvalid, simulated service\nIt was driven.\n")
+    assert "N users" not in text
+    rows = [line.split() for line in text.splitlines()]
+    assert all(row in rows for row in (["goals", "p95<=6"], ["users", "400"], ["live", "false"], ["points", "1"]))
+    assert "not set: url, sweep" in text
 
 
 def test_a_run_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import PROJECT_FILE
 from workbench.core.locks import find_holder
 from workbench.execution import discovery, runner
+from workbench.execution.parameters import ResolvedValues
 from workbench.runs import run_folder
 
 FAKES = Path(__file__).parents[1] / "fakes" / "notebooks"
@@ -544,3 +545,18 @@ def test_a_notebook_has_one_verdict_or_fails(
     failure = result.run.record["failure"]
     assert (result.exit_code, result.run.record["verdict"]) == (exit_code, verdict), failure
     assert (failure is None) == (exit_code == 0 or cells == [INVALID])
+
+
+def test_progress_names_the_work_of_a_cell_and_else_the_heading_above_it() -> None:
+    from nbformat import v4
+
+    cells = [
+        v4.new_markdown_cell("# How many?"),
+        v4.new_code_cell("n: int = int(2)  # how many", metadata={"tags": ["parameters"]}),
+        v4.new_code_cell("import os  # (of the system)\nfound = build(n)  # measures, compares\nfound.show()"),
+        v4.new_markdown_cell("## The answer"),
+        v4.new_code_cell("# a note of its own\nshow(found)"),
+    ]
+    plan = discovery.RunPlan(Path("a.ipynb"), v4.new_notebook(cells=cells), ResolvedValues())
+    labels = ["How many?", "How many?", "measures, compares", "The answer", "The answer"]
+    assert runner._list_cell_labels(plan) == labels

@@ -138,8 +138,8 @@ def test_an_outcome_that_two_forecasts_wait_for_is_told_and_not_written(place: P
     write_run(place / "speedup" / "revised", "speedup", {tables.INPUT_PREDICTIONS: [predict("q1")]})
     call("add", "made")
     call("add", "revised")
-    said = call("match", "seen")
-    assert said.out.splitlines()[-1].startswith("2 ambiguous, 1 matched, 2 no forecast: run seen, ")
+    said = call("match", "seen", "--wide")
+    assert said.out.splitlines()[0].startswith("2 ambiguous, 1 matched, 2 no forecast: run seen, ")
     assert said.out.count("2 forecasts wait for it: --made-by RUN, or --forecast ID") == 2
     document = call_json("match", "seen")
     assert document["counts"] == {"no forecast": 2, "ambiguous": 2, "unchanged": 1}

@@ -142,8 +142,10 @@ def match_outcomes(
 
 def _format_matches(rows: Sequence[matching.MatchRow], counts: Mapping[str, int], of: str) -> str:
     shown = [row for row in rows if row.forecast is not None]
-    lines = list(format_table(map(_list_match_cells, shown), _MATCH_HEADERS)) if shown else ["nothing matched"]
-    return "\n".join([*lines, ", ".join(f"{count} {status}" for status, count in counts.items()) + f": {of}"])
+    answer = ", ".join(f"{count} {status}" for status, count in counts.items()) + f": {of}"
+    rank = ("status", "why", "subject", "said", "came")
+    table = format_table(map(_list_match_cells, shown), _MATCH_HEADERS, rank=rank) if shown else ["Nothing matched."]
+    return "\n".join([answer, "", *table])
 
 
 def _match_by_hand(
@@ -265,7 +267,9 @@ _SCORE_HEADERS = (
 
 
 def _format_scores(scored: scores.Scores, *, show_open: bool) -> str:
-    lines = [scored.answer, *format_table(map(_list_score_cells, scored.scores.iter_rows(named=True)), _SCORE_HEADERS)]
+    by_area = map(_list_score_cells, scored.scores.iter_rows(named=True))
+    rank = ("verdict", "held", "coverage", "promised", "forecasts", "matched")
+    lines = [scored.answer, "", *format_table(by_area, _SCORE_HEADERS, rank=rank)]
     waiting = scored.forecasts.filter(scored.forecasts["state"] == "open") if show_open else scored.forecasts.head(0)
     if show_open:
         cells = waiting.select("id", "area", "subject", "quantity", "value", "low", "high", "unit", "made_at")

@@ -6,22 +6,24 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.console import terminal
+from workbench.console.screen import find_width
+from workbench.console.tables import escape_cell, format_cells, format_table
 from workbench.console.terminal import create_run_progress
-from workbench.core import redaction
+from workbench.core import formats, redaction
 from workbench.core.errors import ConfigError, ExitCode, InputError, WorkbenchError
 from workbench.core.files import default_place, is_store_failure
-from workbench.core.formats import format_bytes
 from workbench.execution import discovery, parameters, runner
 from workbench.runs import catalogue
 from workbench.runs import threshold_gate as runs_thresholds
 from workbench.runs.catalogue import StoredRun
 from workbench.runs.run_stores import is_url
 
+MIN_ID_CHARS = len("20261129T160828")
 resolve_notebooks = discovery.resolve_notebooks
 
 
@@ -56,8 +58,6 @@ def run_and_print(
 ) -> int:
     """Run notebooks with parameters of a command line and print the results; returns the exit code."""
     values = parameters.read_values_file(file) if file else {}
-    for folder in dict.fromkeys(path.parent for path in paths):
-        terminal.print_text(f"notebooks of {folder}", err=True)
     place = out or default_place()
     if is_url(place):
         shown = redaction.strip_user_info(str(place))
@@ -101,20 +101,25 @@ def print_results(results: Sequence[runner.RunResult], *, as_json: bool) -> None
         return
     for result in results:
         record = result.run.record
-        terminal.print_text(f"{result.run.title}")
-        ended = result.run.status if result.run.status != "succeeded" else result.run.verdict or "succeeded"
-        terminal.print_text(f"  {ended}: {result.run.answer or 'no answer'}")
-        for reason in record["reasons"]:
-            terminal.print_text(f"  why: {reason}")
+        name = f"{result.run.area}: " if len(results) > 1 else ""
+        terminal.print_text(f"{name}{result.run.answer or 'no answer'}")
+        terminal.print_text("\n".join(f"  {line}" for line in _describe_outcome(record, result.run.status)))
         if record["failure"]:
             _print_failure(result)
-        for line in runs_thresholds.format_threshold_lines(record.get("thresholds")):
-            terminal.print_text(f"  {line}")
         terminal.print_text(f"  report: {result.report or result.place}")
         if result.copy_error is not None:
             terminal.print_text(f"  not copied: {result.copy_error}", err=True)
             again = f"workbench runs copy {shlex.quote(result.place)} --to URL"
             terminal.print_text(f"  the run is kept here; copy it later: {again}", err=True)
+
+
+def _describe_outcome(record: Mapping[str, Any], state: str) -> list[str]:
+    """Lines below an answer: verdict with what was not real, reasons, details, thresholds; records may lack parts."""
+    conditions = [str(condition) for condition in record.get("conditions") or []]
+    ended = state if state != "succeeded" else record.get("verdict") or "no verdict"
+    lines = [", ".join([str(ended), *conditions]), *(f"why: {reason}" for reason in record["reasons"])]
+    lines += [str(detail) for detail in record.get("details") or []]
+    return lines + list(runs_thresholds.format_threshold_lines(record.get("thresholds")))
 
 
 def _print_failure(result: runner.RunResult) -> None:
@@ -193,12 +198,28 @@ def print_run_table(runs: Sequence[StoredRun], place: str, *, as_json: bool) -> 
         return
     if not runs:
         sys.stderr.write(f"no runs below {place}\n")
-    width = max((len(run.area) for run in runs), default=0)
-    for run in runs:
-        verdict, answer = run.verdict or "-", " ".join(str(run.record.get("answer") or "-").split())
-        terminal.print_text(
-            " ".join(f"{run.run_id}  {run.area:<{width}}  {run.state:<9}  {verdict:<7}  {answer}".splitlines())
-        )
+        return
+    ids = [run.run_id for run in runs]
+    columns = [
+        ids if find_width() is None else _shorten_ids(ids),
+        [run.area for run in runs],
+        [run.verdict or "no verdict" if run.state == "succeeded" else run.state for run in runs],
+        [run.record.get("answer") or formats.NULL for run in runs],
+    ]
+    cells = [[escape_cell(text) for text in column] for column in columns]
+    terminal.print_text("\n".join(format_cells(cells, ("run", "area", "outcome", "answer"), max_lines=1)))
+
+
+def _shorten_ids(ids: Sequence[str]) -> list[str]:
+    """The starts of run ids, as long as it takes to tell them apart, and at least their time.
+
+    >>> _shorten_ids(["20261129T160828Z-7df9a2", "20261129T160828Z-a52f32"])
+    ['20261129T160828Z-7', '20261129T160828Z-a']
+    """
+    length = next(
+        (n for n in range(MIN_ID_CHARS, max(map(len, ids))) if len({text[:n] for text in ids}) == len(set(ids))), None
+    )
+    return [text[:length] for text in ids]
 
 
 def print_comparison(
@@ -313,13 +334,16 @@ def prune_runs(
             }
         )
         return code
-    for entry in outcomes:
-        fate = f"stays: {entry.kept_because}" if entry.kept_because else "deleted" if delete else "would go"
-        terminal.print_text(
-            f"{entry.run.run_id}  {entry.run.area}  {entry.run.state}  {format_bytes(entry.size_bytes)}  {fate}"
-        )
     word = "deleted" if delete else "would go; --yes deletes them"
-    terminal.print_text(f"{len(gone)} run(s), {format_bytes(total)} {word}")
+    terminal.print_text(f"{len(gone)} run{'' if len(gone) == 1 else 's'}, {formats.format_bytes(total)} {word}")
+    rows = [
+        [
+            *(entry.run.run_id, entry.run.area, entry.run.state, formats.format_bytes(entry.size_bytes)),
+            f"stays: {entry.kept_because}" if entry.kept_because else "deleted" if delete else "would go",
+        ]
+        for entry in outcomes
+    ]
+    _print_table(rows, ("run", "area", "state", "size", "fate"))
     return code
 
 
@@ -340,26 +364,54 @@ def copy_runs(names: Sequence[str], out: str | None, to: str, *, as_json: bool) 
 
 
 def print_run(run: StoredRun, *, as_json: bool) -> None:
-    """Print one run; foreign records may lack parts."""
+    """Print one run, its answer first; foreign records may lack parts."""
     record = run.record
     if as_json:
         _print_json(run.build_document())
         return
-    title, took_s = record["title"], record.get("duration_s")
-    lines = [title, f"  {run.state}, {run.verdict or 'no verdict'}: {record.get('answer') or 'no answer'}"]
-    lines += [f"  why: {reason}" for reason in record["reasons"]]
+    lines = [str(record.get("answer") or "No answer."), *_describe_outcome(record, run.state)]
     failure = record.get("failure")
-    lines += [f"  error: {failure.get('error_name')}: {failure.get('error')}"] if isinstance(failure, dict) else []
-    lines += [f"  {line}" for line in runs_thresholds.format_threshold_lines(record.get("thresholds"))]
-    lines += [f"  started: {record['started_at']}, took {'-' if took_s is None else f'{took_s} s'}"]
-    lines += [f"  {name} = {value!r}" for name, value in record["config"].items()]
-    for entry in (entry for entry in record["inputs"] if isinstance(entry, dict)):
-        lines.append(f"  input: {entry.get('path')}, {entry.get('bytes')} bytes, sha256 {entry.get('sha256')}")
-    lines += [f"  table: {name}, {run.table_entry(name).get('rows')} rows" for name in run.list_table_names()]
+    lines += [f"error: {failure.get('error_name')}: {failure.get('error')}"] if isinstance(failure, dict) else []
+    took = formats.format_duration(record.get("duration_s"))
+    lines += ["", f"{run.area}, started {formats.format_moment(record['started_at'])}, took {took}"]
     host = record.get("host") if isinstance(record.get("host"), dict) else {}
-    lines += [f"  on: {host.get('cpu_model')}, {host.get('cores')} cores, {host.get('os')}"] if host else []
-    lines += [f"  again: {record.get('command') or '-'}", f"  folder: {run.place}"]
+    lines += [f"on: {host.get('cpu_model')}, {host.get('cores')} cores, {host.get('os')}"] if host else []
+    lines += [f"again: {record.get('command') or formats.NULL}", f"folder: {run.place}"]
     terminal.print_text("\n".join(lines))
+    settings = {name: _format_setting(value) for name, value in record["config"].items()}
+    _print_table({name: text for name, text in settings.items() if text}, ("setting", "value"))
+    if unset := [name for name, text in settings.items() if not text]:
+        terminal.print_text(f"not set: {', '.join(unset)}")
+    inputs = [entry for entry in record["inputs"] if isinstance(entry, dict)]
+    cells = [
+        [entry.get("path"), formats.format_bytes(_read_size(entry)), str(entry.get("sha256") or formats.NULL)[:12]]
+        for entry in inputs
+    ]
+    _print_table(cells, ("input", "size", "sha256"))
+    tables = [[name, run.table_entry(name).get("rows")] for name in run.list_table_names()]
+    _print_table(tables, ("table", "rows"))
+
+
+def _print_table(rows: Mapping[str, object] | Sequence[Sequence[object]], headers: Sequence[str]) -> None:
+    cells = list(rows.items()) if isinstance(rows, Mapping) else rows
+    if cells:
+        terminal.print_block("\n".join(format_table(cells, headers)))
+
+
+def _format_setting(value: object) -> str:
+    """A setting as it is typed on a command line; empty for none."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_format_setting, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_format_setting(entry)}" for name, entry in value.items())
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read_size(entry: Mapping[str, Any]) -> float | None:
+    size = entry.get("bytes")
+    return size if isinstance(size, int | float) and not isinstance(size, bool) else None
 
 
 def _replace_non_finite(value: Any) -> Any:

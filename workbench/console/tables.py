@@ -61,11 +61,13 @@ def format_cells(
     right: Sequence[bool] = (),
     rank: Sequence[str] = (),
     width: int | None = None,
+    max_lines: int = MAX_CELL_LINES,
 ) -> list[str]:
     """Lines of a table of texts, one list for each column, fitted to the screen of a command or to `width`.
 
-    Texts wrap between words and end with an ellipsis after four lines; a number is never broken. Columns without room
-    are named in a line below. `right`: For each column, whether it is aligned at the right, as all numbers are.
+    Texts wrap between words and end with an ellipsis after `max_lines` lines; a number is never broken. Columns
+    without room are named in a line below. `right`: For each column, whether it is aligned at the right, as all
+    numbers are.
 
     >>> columns = [["sort", "scan"], ["1.5", "20.0"], ["one thread on each of two cores", ""]]
     >>> print(*format_cells(columns, ["name", "seconds", "remark"], width=33), sep="\\n")
@@ -96,8 +98,8 @@ def format_cells(
     is_cut = False
     for place in range(len(columns[0]) if columns else 0):
         cells = [(column.wrap_cell(place), column) for column in shown]
-        is_cut |= width is not None and any(len(cell) > MAX_CELL_LINES for cell, _ in cells)
-        lines = lines + _join_cells([(_cut_lines(cell, width), column) for cell, column in cells])
+        is_cut |= any(len(cell) > max_lines for cell, _ in cells)
+        lines = lines + _join_cells([(_cut_lines(cell, max_lines, column.width), column) for cell, column in cells])
     return lines + _format_omissions([column.head for column in made if column not in shown], width, is_cut=is_cut)
 
 
@@ -181,11 +183,14 @@ def _wrap_cell(text: str, width: int) -> list[str]:
     return lines
 
 
-def _cut_lines(lines: list[str], width: int | None) -> list[str]:
-    """The first lines of a cell, the last with an ellipsis in place of words that have no room."""
-    if width is None or len(lines) <= MAX_CELL_LINES:
+def _cut_lines(lines: list[str], max_lines: int, width: int) -> list[str]:
+    """The first lines of a cell, the last with an ellipsis behind the last word that leaves room for it."""
+    if len(lines) <= max_lines:
         return lines
-    return [*lines[: MAX_CELL_LINES - 1], lines[MAX_CELL_LINES - 1].rpartition(" ")[0] + " …"]
+    last = lines[max_lines - 1]
+    while last and measure_width(last) + 2 > width:
+        last = last.rpartition(" ")[0]
+    return [*lines[: max_lines - 1], f"{last} …".lstrip()]
 
 
 def _join_cells(cells: Sequence[tuple[list[str], _Column]], *, at_bottom: bool = False) -> list[str]:
@@ -201,7 +206,10 @@ def _join_cells(cells: Sequence[tuple[list[str], _Column]], *, at_bottom: bool =
 def _format_omissions(names: list[str], width: int | None, *, is_cut: bool) -> list[str]:
     if width is None or not (names or is_cut):
         return []
-    texts = [f"Not shown: {', '.join(names)}." if names else "", f"--wide shows all {'columns' if names else 'words'}."]
+    texts = [
+        f"Not shown: {', '.join(names)}." if names else "",
+        f"--wide shows {'all columns' if names else 'whole texts'}.",
+    ]
     return wrap_words(" ".join(filter(None, texts)), width)
 
 

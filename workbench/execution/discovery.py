@@ -70,6 +70,14 @@ def find_heading(cell: Any) -> str | None:
     return match.group(1) if match else None
 
 
+def find_work(cell: Any) -> str | None:
+    """What a code cell says about its call, behind the code; null for other cells, and for parameters."""
+    if cell.cell_type != "code" or parameters.PARAMETERS_TAG in cell.metadata.get("tags", ()):
+        return None
+    match = re.search(r"^[^#\n]*\)  # (.+)$", cell.source, re.MULTILINE)
+    return match.group(1) if match else None
+
+
 def quote_notebook_argument(path: Path) -> str:
     """Name of a notebook on a command line: its stem in the notebook folder, else its path, quoted."""
     try:

@@ -18,7 +18,7 @@ from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, ExitCode, RunFailedError, WorkbenchError, exit_code_for_error
 from workbench.core.files import cache_folder, default_place
 from workbench.core.signals import ignore_signals, interrupt_on_termination
-from workbench.execution.discovery import RunPlan, find_heading, list_known_areas, plan_runs
+from workbench.execution.discovery import RunPlan, find_heading, find_work, list_known_areas, plan_runs
 from workbench.report.display import HEADLINE_MIME
 from workbench.runs import catalogue, run_folder
 from workbench.runs import threshold_gate as runs_thresholds
@@ -133,7 +133,7 @@ class RunListener(Protocol):
         """A run starts; `cells` is the number of cells."""
 
     def on_cell(self, run: run_folder.Run, index: int, label: str) -> None:
-        """The cell at this index is next; `label` is the heading above it."""
+        """The cell at this index is next; `label` names its work."""
 
     def on_run_end(self, result: RunResult) -> None:
         """A run has ended."""
@@ -313,10 +313,12 @@ class _RunPool:
 
 
 def _list_cell_labels(item: RunPlan) -> list[str]:
-    """The heading above each cell, for the progress."""
+    """The work of each cell, for the progress: the comment behind its code, else the heading above it."""
     labels: list[str] = []
+    heading = ""
     for cell in item.notebook.cells:
-        labels.append(find_heading(cell) or (labels[-1] if labels else ""))
+        heading = find_heading(cell) or heading
+        labels.append(find_work(cell) or heading)
     # Papermill adds a cell for given parameters.
     return [*labels[:1], *labels] if item.resolved.given or not labels else labels
 
