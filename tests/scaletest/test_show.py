@@ -21,11 +21,11 @@ def test_a_run_is_told_with_its_steps_and_what_held_it_up(tmp_path: Path, scalet
     analysis(Plan(np.arange(900) / 60, scheduled_per_s=40, lost=(3,)), tmp_path)
     code, out, _ = scaletest("show", tmp_path)
     assert code == 0
-    (line,) = [line for line in out.splitlines() if line.startswith("  scheduling")]
+    (line,) = [line for line in out.splitlines() if line.startswith("scheduling")]
     assert line.split()[-2:] == ["900", "1"]  # n, and one that never was
     assert "pods scheduled at 40/s" in out
     assert "The cluster sustains" in out
-    (head,) = [line for line in out.splitlines() if line.startswith("  step")]
+    (head,) = [line for line in out.splitlines() if line.startswith("step")]
     assert head.endswith("not yet")
     assert "not yet: not completed by the end of the run" in out
 

@@ -13,7 +13,7 @@ from workbench.core import formats
 from workbench.core.formats import CONTROL_CHARACTERS
 
 MAX_CELL_LINES = 4
-MIN_TEXT_WIDTH = 16
+MIN_TEXT_WIDTH = 12
 # Longer words may be broken at their marks.
 MAX_WORD_WIDTH = 24
 _REPLACED = "\N{REPLACEMENT CHARACTER}"

@@ -8,8 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from workbench.console.terminal import print_text
-from workbench.core.formats import format_number, format_seconds
+from workbench.console.tables import format_cells, format_table
+from workbench.console.terminal import print_block, print_text
+from workbench.core.formats import format_ends, format_number, format_seconds
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Variants, build_league_table, describe_league
 from workbench.stats.verdicts import DIFFERENT
@@ -40,37 +41,35 @@ def print_run(run: Analysis) -> None:
         print_text(f"invalid: {line}")
     print_text(run.answer)
     print_text(run.explanation)
-    lines = [
-        _format_step(step, values)
-        for step in (*SHOWN_STEPS, *TOTAL_STEPS)
-        if (values := _find_step_quantiles(run, step))
-    ]
-    if lines:
-        print_text(f"\n  {'step':<18}{'p50':>10}{'p95':>10}{'p99':>10}{'n':>9}{'not yet':>9}")
-        print_text("\n".join(line for line, _, _ in lines))
-        _print_legend({clock for _, clock, _ in lines}, missing=any(missing for _, _, missing in lines))
+    steps = {step: found for step in (*SHOWN_STEPS, *TOTAL_STEPS) if (found := _find_step_quantiles(run, step))}
+    if steps:
+        rows = [_list_step_cells(step, values) for step, values in steps.items()]
+        headers = ["step", "p50", "p95", "p99", "n", "not yet", "clock"]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        used = [place for place, column in enumerate(columns) if any(column)]
+        right = [headers[place] not in ("step", "clock") for place in used]
+        lines = format_cells([columns[place] for place in used], [headers[place] for place in used], right=right)
+        print_block("\n".join(lines))
+        _print_legend({row[-1] for row in rows}, missing=any(row[-2] for row in rows))
     print_text("")
     for line in (*run.findings, *(f"warning: {line}" for line in run.warnings)):
         print_text(line)
     print_text(f"The run is {'invalid' if run.reasons else 'valid'}.")
 
 
-def _format_step(step: str, values: dict[float, dict[str, Any]]) -> tuple[str, str, bool]:
-    """A step's line, its clock, and whether some workloads never completed it."""
-    times = "".join(f"{format_seconds(values[share]['value_s']):>10}" for share in (0.5, 0.95, 0.99))
-    missing, clock = values[0.5]["missing"], values[0.5]["clock"]
-    counts = f"{values[0.5]['n']:>9,}{f'{missing:,}' if missing else '':>9}"
-    return f"  {step:<18}{times}{counts} {_SIGNS[clock]}".rstrip(), clock, missing > 0
+def _list_step_cells(step: str, values: dict[float, dict[str, Any]]) -> list[str]:
+    """Times of a step, how many there are and how many never completed it, and the sign of its clock."""
+    missing = values[0.5]["missing"]
+    times = [format_seconds(values[share]["value_s"]) for share in (0.5, 0.95, 0.99)]
+    return [step, *times, f"{values[0.5]['n']:,}", f"{missing:,}" if missing else "", _SIGNS[values[0.5]["clock"]]]
 
 
-def _print_legend(clocks: set[str], *, missing: bool) -> None:
+def _print_legend(signs: set[str], *, missing: bool) -> None:
     if missing:
-        print_text(
-            "  not yet: not completed by the end of the run; they count as infinitely slow; quantiles may be missing"
-        )
+        print_text("not yet: not completed by the end of the run; they count as infinitely slow")
     for clock, legend in _CLOCKS.items():
-        if clock in clocks and _SIGNS[clock]:
-            print_text(f"  {_SIGNS[clock]} {legend}")
+        if _SIGNS[clock] in signs:
+            print_text(f"{_SIGNS[clock]} {legend}")
 
 
 def _find_step_quantiles(run: Analysis, step: str) -> dict[float, dict[str, Any]]:
@@ -97,8 +96,12 @@ def print_comparison(variants: Variants, comparison: pl.DataFrame, *, all_steps:
     is_shown = pl.col("verdict").is_in(DIFFERENT) | never
     shown = comparison if all_steps or runs == 1 else comparison.filter(is_shown)
     if shown.height:
-        print_text(f"\n  {'step':<18}{'':<5}{a[-19:]:>20}{b[-19:]:>20}{'ratio':>10}  {'interval':<23}verdict")
-        print_text("\n".join(_format_comparison_row(row, told_why=runs > 1) for row in shown.iter_rows(named=True)))
+        rows = [_list_comparison_cells(row, told_why=runs > 1) for row in shown.iter_rows(named=True)]
+        headers = ("step", "at", a, b, "ratio", "interval", "verdict", "why")
+        lines = format_table(
+            rows, headers, right=(a, b, "ratio", "interval"), rank=("", "verdict", "ratio", "interval")
+        )
+        print_block("\n".join(lines))
     _print_remainder(variants, comparison, comparison.height - shown.height)
 
 
@@ -108,29 +111,31 @@ def _print_league(league: pl.DataFrame) -> None:
     `league`: Table LEAGUE.
     """
     print_text(describe_league(league))
-    heads = ("gangs", "stuck", "held GPU s", "p50", "p95", "ratio", "verdict")
-    print_text(f"\n  {'':<20}{'':>2}" + "".join(f"{head:>12}" for head in heads))
-    for row in league.iter_rows(named=True):
-        numbers = (
-            f"{row['complete']}/{row['gangs']}",
-            f"{row['deadlocked']}",
-            format_number(row["held_gpu_s"]),
-            format_seconds(row["p50_s"]),
-            format_seconds(row["p95_s"]),
-            "" if row["ratio"] is None else format_number(row["ratio"]),
-            row["verdict"] or "",
-        )
-        reason = f"  {row['reason']}" if row["reason"] else ""
-        print_text(f"  {row['side'][-20:]:<20}{'':>2}" + "".join(f"{text:>12}" for text in numbers) + reason)
+    heads = ("side", "gangs", "stuck", "held GPU s", "p50", "p95", "ratio", "verdict", "why")
+    rows = [_list_league_cells(row) for row in league.iter_rows(named=True)]
+    print_block("\n".join(format_table(rows, heads, right=heads[1:-2], rank=("verdict",))))
 
 
-def _format_comparison_row(row: dict[str, Any], *, told_why: bool) -> str:
-    ends = "" if row["low"] is None else f"[{format_number(row['low'])}, {format_number(row['high'])}]"
+def _list_league_cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["side"],
+        f"{row['complete']}/{row['gangs']}",
+        f"{row['deadlocked']}",
+        format_number(row["held_gpu_s"]),
+        format_seconds(row["p50_s"]),
+        format_seconds(row["p95_s"]),
+        "" if row["ratio"] is None else format_number(row["ratio"]),
+        row["verdict"] or "",
+        row["reason"] or "",
+    ]
+
+
+def _list_comparison_cells(row: dict[str, Any], *, told_why: bool) -> list[str]:
+    ends = "" if row["low"] is None else format_ends(row["low"], row["high"])
     ratio = "" if row["ratio"] is None else format_number(row["ratio"])
-    sides = f"{format_seconds(row['a_s']):>20}{format_seconds(row['b_s']):>20}"
-    reason = f": {row['reason']}" if row["reason"] and (told_why or row["ratio"] is None) else ""
-    step = f"{row['step']:<18}{'p' + format(100 * row['quantile'], 'g'):<5}"
-    return f"  {step}{sides}{ratio:>10}  {ends:<23}{row['verdict']}{reason}"
+    reason = row["reason"] if told_why or row["ratio"] is None else None
+    sides = [format_seconds(row["a_s"]), format_seconds(row["b_s"])]
+    return [row["step"], f"p{100 * row['quantile']:g}", *sides, ratio, ends, row["verdict"], reason or ""]
 
 
 def _print_remainder(variants: Variants, comparison: pl.DataFrame, hidden: int) -> None:
