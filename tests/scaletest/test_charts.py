@@ -15,6 +15,7 @@ from workbench.scaletest import charts
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 from workbench.scaletest.analysis.variants import compare_variants
+from workbench.scaletest.charts import run_charts
 from workbench.scaletest.tables import LEAGUE, PRESSURE
 from workbench.scaletest.test_run import live_dashboard
 
@@ -95,7 +96,8 @@ def test_the_pressure_on_the_control_plane_is_drawn_with_what_took_most(tmp_path
     charts.chart_pressure(PRESSURE.frame([])).to_dict()
 
 
-def test_points_that_are_left_out_of_step_lines_change_no_line(busy: Analysis) -> None:
+def test_points_that_are_left_out_of_step_lines_change_no_line(busy: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_charts, "MAX_COURSE_POINTS", 1_000_000)
     flow = busy.flow
     drawn = pl.DataFrame(rows(json.loads(charts.chart_flow(flow).to_json())))
     assert drawn.height < flow.height * drawn["stage"].n_unique()
@@ -103,6 +105,13 @@ def test_points_that_are_left_out_of_step_lines_change_no_line(busy: Analysis) -
         points = drawn.filter(drawn["stage"] == stage).sort("at_s").with_columns(pl.col("at_s") + 1e-9)
         whole = flow.select(pl.col("at_s").round(3) + 1e-6, column).join_asof(points, on="at_s")
         assert whole[column].to_list() == whole["count"].to_list()
+
+
+def test_a_course_has_the_last_point_of_each_of_its_parts(busy: Analysis) -> None:
+    drawn = pl.DataFrame(rows(json.loads(charts.chart_flow(busy.flow).to_json())))
+    assert drawn.group_by("stage").len()["len"].max() <= run_charts.MAX_COURSE_POINTS + 2  # type: ignore[operator]
+    ends = dict(drawn.sort("at_s").group_by("stage").last().select("stage", "count").iter_rows())
+    assert ends["pods scheduled"] == busy.flow["pods_scheduled"][-1]
 
 
 def test_steps_keep_their_order_whatever_their_intervals(lossy: Analysis) -> None:
@@ -208,25 +217,36 @@ def league_rows(**changes: Any) -> pl.DataFrame:
 
 def test_the_gangs_of_a_league_add_up_and_a_wait_without_an_end_is_named_and_not_drawn() -> None:
     spec = charts.chart_league(league_rows()).to_dict()
-    gangs, waits = ([layer["data"]["name"] for layer in view["layer"]] for view in spec["vconcat"])
-    bars = spec["datasets"][gangs[0]]
+    gangs, view = spec["vconcat"]
+    waits = [layer["data"]["name"] for layer in view["layer"]]
+    bars = spec["datasets"][gangs["data"]["name"]]
     assert {(row["side"], row["outcome"], row["count"]) for row in bars} == {
         ("stock", "complete", 7), ("stock", "deadlocked", 2), ("stock", "not complete", 1),
         ("gang", "complete", 10), ("queue", "complete", 8), ("queue", "not complete", 2),
     }  # fmt: skip
     assert [len(spec["datasets"][name]) for name in waits] == [3, 2]
-    assert "in a run of stock fewer than 95 % were scheduled" in spec["title"]["subtitle"]
+    assert "no p95 for stock: fewer than 95 % were ever scheduled in a run" in spec["title"]["subtitle"]
 
 
 def test_a_league_without_gangs_is_drawn_by_its_waits() -> None:
     assert len(charts.chart_league(league_rows(gangs=0, complete=0, deadlocked=0)).to_dict()["vconcat"]) == 1
 
 
-def test_each_side_has_its_name_in_the_title(busy: Analysis) -> None:
-    both = charts.stack_by_variant({"default": busy, "kai": busy}, DRAWN["flow"])
-    assert [chart.to_dict()["title"]["text"].split(":")[0] for chart in both] == ["default", "kai"]
-    (one,) = charts.stack_by_variant({"default": busy}, DRAWN["flow"])
-    assert not one.to_dict()["title"]["text"].startswith("default")
+def test_variants_stand_side_by_side_on_shared_axes_with_their_names(busy: Analysis) -> None:
+    both = charts.compare_variants({"default": busy, "kai": busy}, DRAWN["flow"]).to_dict()
+    assert [view["title"]["text"] for view in both["concat"]] == ["default", "kai"]
+    assert both["resolve"]["scale"] == {"x": "shared", "y": "shared", "color": "shared"}
+    one = charts.compare_variants({"default": busy}, DRAWN["flow"]).to_dict()
+    assert not one["title"]["text"].startswith("default")
+    assert charts.compare_variants({}, DRAWN["flow"]) is None
+
+
+def test_the_rates_of_variants_are_named_at_the_ends_of_their_lines(busy: Analysis) -> None:
+    spec = charts.chart_rates({"default": busy, "kai": busy}).to_dict()
+    told = {row["told"]: row["place"] for rows in spec["datasets"].values() for row in rows if "told" in row}
+    assert set(told) == {f"{name}: {busy.sustainable.words}" for name in ("default", "kai")}
+    assert len(set(told.values())) == 2
+    assert charts.chart_rates({"": busy}).to_dict()["title"]["text"] == "Which rate is sustained?"
 
 
 def test_the_live_chart_draws_the_course(tmp_path: Path) -> None:

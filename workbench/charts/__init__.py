@@ -10,6 +10,7 @@ from workbench.charts.heatmap_chart import heatmap
 from workbench.charts.ladder_chart import ladder
 from workbench.charts.plan_tree_chart import plan_trees
 from workbench.charts.scatter_chart import scatter
+from workbench.charts.stacked_bar_chart import stacked_bar
 from workbench.charts.theme import COLOURS
 from workbench.charts.timeline_chart import timeline
 from workbench.charts.waterfall_chart import waterfall
@@ -25,6 +26,7 @@ __all__ = [
     "plan_trees",
     "scatter",
     "setup",
+    "stacked_bar",
     "timeline",
     "waterfall",
 ]

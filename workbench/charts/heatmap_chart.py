@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from workbench.charts.data import check_row_count, check_unique, join_sentences, list_categories, select_columns
-from workbench.charts.theme import encode_rows, encode_tooltip, finish_chart, short_number_expression
+from workbench.charts.theme import (
+    build_ink_expression,
+    encode_rows,
+    encode_tooltip,
+    finish_chart,
+    short_number_expression,
+)
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label, format_number
 
@@ -60,9 +66,7 @@ def _build_cells(frame: pl.DataFrame, x: str, y: str, value: str, printed: str) 
     base = alt.Chart(frame).encode(x=across, y=encode_rows(y), tooltip=encode_tooltip(frame))
     legend = alt.Legend(title=format_label(value), gradientLength=180, gradientThickness=8)
     # The figure must stand out from its own cell, in the light ramp and in the dark one.
-    ink = (
-        f"!isValid(datum.{value}) ? '#808894' : luminance(scale('color', datum.{value})) > 0.22 ? '#10151c' : '#ffffff'"
-    )
+    ink = build_ink_expression(f"scale('color', datum.{value})", f"isValid(datum.{value})")
     figure = f"isValid(datum.{printed}) ? ({short_number_expression('datum.' + printed)}) : '–'"
     cells = base.mark_rect(cornerRadius=2, stroke=None).encode(
         color=alt.Color(value, type="quantitative", legend=legend)

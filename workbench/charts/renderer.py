@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import gzip
 import importlib.metadata
 import io
 import json
@@ -146,6 +147,12 @@ def load_vega_bundle() -> str:
     with contextlib.suppress(OSError):
         files.write_text(path, text)
     return text
+
+
+@functools.cache
+def pack_vega_bundle() -> str:
+    """The Vega bundle as base64 of gzip, for pages that unpack it themselves."""
+    return base64.b64encode(gzip.compress(load_vega_bundle().encode(), mtime=0)).decode("ascii")
 
 
 def format_script_json(value: Any) -> str:

@@ -100,8 +100,11 @@ _TITLE = {
     "subtitlePadding": 4,
     "offset": 12,
 }
+DASHES = [[1, 0], [7, 3], [2, 2], [10, 3, 2, 3], [4, 2], [1, 3]]
 WIDTH_PX = 640
 ROW_PX = 24
+# From here on dark letters stand out more than white ones.
+INK_LUMINANCE = 0.18
 
 
 def find_colour(category: str) -> str | None:
@@ -187,6 +190,36 @@ def encode_colour(frame: pl.DataFrame, column: str | None) -> dict[str, Any]:
         return {"color": alt.value(COLOURS["accent"])}
     scale = alt.Scale(domain=names, range=assign_colours(names))
     return {"color": alt.Color(column, type="nominal", title=None, scale=scale)}
+
+
+def build_ink_expression(colour: str, valid: str = "true") -> str:
+    """Vega expression for the colour of a text on a mark of this colour, readable on light and dark ones alike.
+
+    `colour`: Vega expression of the mark's colour. `valid`: Expression: is there a mark?
+    """
+    return f"!({valid}) ? '#808894' : luminance({colour}) > {INK_LUMINANCE} ? '#10151c' : '#ffffff'"
+
+
+def encode_series(
+    frame: pl.DataFrame, column: str, names: list[str] | None = None, *, legend: bool = True
+) -> dict[str, Any]:
+    """Colour and dash of a line for each category, so that they are told apart without colours, too.
+
+    `names`: The categories in the order of their looks, where a frame may lack some. Without `legend` they are to be
+    named beside their lines.
+    """
+    import altair as alt
+
+    names = names or list_categories(frame, column)
+    if not names:
+        return encode_colour(frame, None)
+    keys = alt.Legend(symbolType="stroke", symbolStrokeWidth=3, symbolSize=300) if legend else None
+    shades = alt.Scale(domain=names, range=assign_colours(names))
+    dashes = alt.Scale(domain=names, range=[DASHES[place % len(DASHES)] for place in range(len(names))])
+    return {
+        "color": alt.Color(column, type="nominal", title=None, scale=shades, legend=keys),
+        "strokeDash": alt.StrokeDash(column, type="nominal", title=None, scale=dashes, legend=keys),
+    }
 
 
 def encode_tooltip(

@@ -38,6 +38,7 @@ def timeline(
     lane: str,
     category: str | None = None,
     details: tuple[str, ...] = (),
+    shaded: pl.DataFrame | None = None,
     subtitle: str = "",
 ) -> alt.VConcatChart:
     """Which intervals were open when, and at the same time? Intervals on lanes; brush the overview to look closer.
@@ -50,6 +51,7 @@ def timeline(
     `lane`, `category`: Columns: the row of the interval (at most 80 lanes, in the table's order); what gives it its
     colour.
     `details`: More columns for the tooltip (left out when intervals are merged).
+    `shaded`: Intervals in columns of the same names, shaded over all lanes; the axis covers them, too.
 
     Does not show how busy an interval was, only that it was open.
     """
@@ -69,23 +71,33 @@ def timeline(
     count = f"{format_number(intervals.height)} intervals"
     note = join_sentences(subtitle, count, format_missing_note(frame.height - intervals.height), merged, binned)
     text = describe_table(title, drawn.drop("place"), subtitle=note)
-    chart = _join_views(drawn, steps.rename({"at": start}), start, end, category, places)
+    chart = _join_views(drawn, steps.rename({"at": start}), start, end, category, places, shaded)
     return chart.properties(title=alt.TitleParams(text=title, subtitle=note), description=text)
 
 
 def _join_views(
-    drawn: pl.DataFrame, steps: pl.DataFrame, start: str, end: str, category: str | None, places: list[str]
+    drawn: pl.DataFrame,
+    steps: pl.DataFrame,
+    start: str,
+    end: str,
+    category: str | None,
+    places: list[str],
+    shaded: pl.DataFrame | None,
 ) -> Any:
     """Put the overview with its brush above the intervals that touch the brushed time."""
     import altair as alt
+    import polars as pl
 
     brush = alt.selection_interval(
         encodings=["x"], mark=alt.BrushConfig(fill=COLOURS["accent"], fillOpacity=0.18, stroke=COLOURS["accent"])
     )
+    if shaded is not None and shaded.height:
+        ends = pl.DataFrame({start: [shaded[start].min(), shaded[end].max()], "open": [0, 0]}).cast(steps.schema)
+        steps = pl.concat([steps, ends]).group_by(start).agg(pl.col("open").max()).sort(start)
     overview = _build_overview(steps, start).add_params(brush)
     first, last = (f"{brush.name}.{start}[{edge}]" for edge in (0, 1))
     inside = f"!isDefined({brush.name}.{start}) || (datum.{end} >= {first} && datum.{start} <= {last})"
-    detail = _build_detail(drawn, start, end, category, places, brush).transform_filter(inside)
+    detail = _build_detail(drawn, start, end, category, places, brush, shaded).transform_filter(inside)
     return alt.vconcat(overview, detail, spacing=10)
 
 
@@ -155,7 +167,13 @@ def _build_overview(steps: pl.DataFrame, start: str) -> Any:
 
 
 def _build_detail(
-    frame: pl.DataFrame, start: str, end: str, category: str | None, places: list[str], brush: Any
+    frame: pl.DataFrame,
+    start: str,
+    end: str,
+    category: str | None,
+    places: list[str],
+    brush: Any,
+    shaded: pl.DataFrame | None,
 ) -> Any:
     """Bars of the intervals inside the brushed time; `places` are the rows of all lanes, from the top."""
     import altair as alt
@@ -171,4 +189,7 @@ def _build_detail(
     tips = encode_tooltip(frame, leave_out=("place",))
     bars = alt.Chart(frame).mark_bar(clip=True, cornerRadius=1, minBandSize=2)
     drawn = bars.encode(x=x, x2=alt.X2(end), y=y, tooltip=tips, **encode_colour(frame, category))
+    if shaded is not None and shaded.height:
+        shade = alt.Chart(shaded).mark_rect(clip=True, opacity=0.22, color=COLOURS["neutral"])
+        drawn = alt.layer(shade.encode(x=x, x2=alt.X2(end), tooltip=encode_tooltip(shaded)), drawn)
     return drawn.properties(width=WIDTH_PX, height=max(60, step * len(places)))

@@ -297,7 +297,7 @@ def _render_outputs(cell: Any, page: PageContent, *, lift: bool) -> tuple[str, b
             fragment = _render_data(output.get("data", {}), page)
             if lift and 'class="chart"' in fragment and page.charts:
                 page.add_fragment(fragment, "first")
-                fragment, lift = '<p class="note">The chart of this cell stands at the top.</p>', False
+                fragment, lift = "", False
             parts.append(fragment)
     return "".join(parts), lift
 

@@ -190,11 +190,17 @@ class Study:
 
     @property
     def league_shown(self) -> pl.DataFrame:
-        """The league's columns that have values, what decides first; the table in the run folder has all."""
-        columns = [name for name in self.league.columns if self.league[name].null_count() < self.league.height]
-        first = ["side", "gangs", "complete", "deadlocked", "p50_s", "ratio", "low", "high", "verdict"]
-        left_out = {"runs", "invalid", "reason", "gang_p50_s", "queue_p50_s", *first}
-        return self.league.select(*first, *(name for name in columns if name not in left_out))
+        """What decides between schedulers: rate, tail of the waits, gangs, GPUs held in vain, verdict."""
+        rates = {name: run.sustainable.words or "not decided" for name, run in self.first.items()}
+        gangs = pl.format("{} of {}", "complete", "gangs")
+        return self.league.select(
+            scheduler="side",
+            sustained=pl.col("side").replace_strict(rates, return_dtype=pl.String),
+            p95_s="p95_s",
+            gangs_complete=pl.when(pl.col("gangs") > 0).then(gangs),
+            held_in_vain_gpu_s="held_gpu_s",
+            median_wait=pl.coalesce("verdict", pl.lit("baseline")),
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ def build_key_numbers(variants: Variants, comparison: pl.DataFrame, league: pl.D
         if any(run.gangs.height for run in variants.runs[name])
     ]
     several = league.height > 2
+    if several and league.height <= MAX_KEY_NUMBERS:
+        return [_scheduler_number(row, variants.runs[row["side"]][0]) for row in league.iter_rows(named=True)]
     groups: list[list[KeyNumber]] = [
         (gangs or _league_ratios(league)) if several else _comparison_numbers(variants, comparison),
         [number for name in variants.names for number in _rate_numbers(variants, name)],
@@ -76,6 +78,17 @@ def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[Ke
         UNDECIDED: "not decided",
     }[row["verdict"]]
     return [(f"median, {longer} over {shorter}", ratio, "", f"{interval}, {verdict}")]
+
+
+def _scheduler_number(row: dict[str, Any], first: Analysis) -> KeyNumber:
+    """Key number of a scheduler: its sustained rate, its gangs and the tail of its waits; `row` is of table LEAGUE."""
+    rate = first.sustainable
+    upper = "" if rate.high_per_s is None else f" to {format_number(rate.high_per_s)}"
+    gangs = f"{row['complete']} of {row['gangs']} gangs" if row["gangs"] else ""
+    tail = "p95 wait not reached" if row["p95_s"] is None else f"p95 wait {format_seconds(row['p95_s'])}"
+    more = "" if rate.low_per_s is None or upper else "or more"
+    value = None if rate.low_per_s is None else f"{format_number(rate.low_per_s)}{upper}"
+    return (row["side"], value, "pods/s", ", ".join(filter(None, [more, gangs, tail])))
 
 
 def _league_ratios(league: pl.DataFrame) -> list[KeyNumber]:

@@ -37,7 +37,7 @@ def test_three_schedulers_are_held_against_the_first(tmp_path: Path) -> None:
     verdicts = dict(found.select("side", "verdict").iter_rows())
     assert verdicts == {"first": None, "quick": "FASTER", "slow": "SLOWER"}
     assert found["ratio"][1] > 1 > found["ratio"][2]
-    assert "Median wait against first: quick FASTER, slow SLOWER" in describe_league(found)
+    assert "Median wait against first: quick faster, slow slower" in describe_league(found)
 
 
 def test_one_run_each_has_a_ratio_and_no_verdict(tmp_path: Path) -> None:

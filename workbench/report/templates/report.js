@@ -32,16 +32,33 @@
     if (width > WIDE_PX) spec.config.axisY.labelLimit = 340;
     if (width < NARROW_PX) {
       spec.config.axisY.labelLimit = 110;
-      spec.config.legend.columns = 2;
       if (spec.hconcat) { spec.vconcat = spec.hconcat; delete spec.hconcat; }
-      if (spec.spec) spec.columns = 1;
+      if (spec.spec || spec.concat) spec.columns = 1;
     }
+    fitLegends(spec, width, spec.config);
     return spec;
+  }
+
+  // As many names of a legend in a row as fit: a colour without its name cannot be read.
+  function fitLegends(spec, width, config) {
+    const CHAR_PX = 7, SYMBOL_PX = 34;
+    const walk = (view) => {
+      for (const channel of Object.values(view.encoding || {})) {
+        const names = channel?.scale?.domain;
+        if (channel?.legend === null || !Array.isArray(names) || !names.every((name) => typeof name === "string")) continue;
+        const longest = Math.max(...names.map((name) => name.length), 1);
+        const columns = Math.max(1, Math.min(names.length, Math.floor((width - 60) / (longest * CHAR_PX + SYMBOL_PX))));
+        channel.legend = { ...channel.legend, columns, labelLimit: Math.max(120, width - 80) };
+      }
+      parts(view).forEach(walk);
+      if (view.spec) walk(view.spec);
+    };
+    walk(spec);
   }
 
   // Compound charts cannot follow their box, so their views get widths, corrected once by what the axes took.
   function scaled(spec, factor, extra) {
-    const across = spec.hconcat ? spec.hconcat.length : spec.spec ? spec.columns || 1 : 1;
+    const across = spec.hconcat ? spec.hconcat.length : spec.spec || spec.concat ? spec.columns || 1 : 1;
     const widen = (child) => {
       if (parts(child).length && !child.layer) parts(child).forEach(widen);
       else if (child.encoding?.facet || child.spec) return;
@@ -99,6 +116,7 @@
     if (spec.spec) return (spec.columns || 1) * (typeof spec.spec.width === "number" ? spec.spec.width : 300);
     const own = (child) => (typeof child.width === "number" ? child.width : parts(child).length ? naturalWidth(child) : 300);
     const widths = parts(spec).map(own);
+    if (spec.concat) return widths.slice(0, spec.columns || widths.length).reduce((sum, one) => sum + one, 0);
     return spec.hconcat ? widths.reduce((sum, one) => sum + one, 0) : Math.max(...widths, 1);
   }
 
@@ -123,7 +141,20 @@
     box.addEventListener("pointerleave", () => box.classList.remove("active"));
   }
 
-  let drawing = Promise.resolve();
+  const nonce = document.currentScript.nonce;
+  async function loadVega() {
+    const packed = document.getElementById("vega-bundle");
+    if (!packed) return;
+    const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+    const script = document.createElement("script");
+    script.nonce = nonce;
+    script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    document.head.append(script);
+    packed.remove();
+  }
+
+  // An old browser keeps the pictures.
+  let drawing = loadVega().catch(() => document.documentElement.classList.remove("js"));
   function drawAll() {
     document.documentElement.dataset.charts = "drawing";
     drawing = drawing.then(async () => {

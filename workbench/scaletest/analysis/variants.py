@@ -22,7 +22,7 @@ from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.tables import COMPARISON, LEAGUE
-from workbench.stats.verdicts import FASTER, SLOWER, UNDECIDED
+from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 EQUIVALENCE_MARGIN = 0.05
 CONFIDENCE_LEVEL = 0.95
@@ -481,7 +481,7 @@ def _list_verdicts(rows: list[dict[str, Any]]) -> list[str]:
     sides: dict[str, list[str]] = {}
     for row in rows:
         reason = f" ({row['reason']})" if row["verdict"] == UNDECIDED and row["reason"] else ""
-        sides.setdefault(f"{row['verdict']}{reason}", []).append(row["side"])
+        sides.setdefault(f"{_VERDICT_WORDS[row['verdict']]}{reason}", []).append(row["side"])
     return [f"{join_names(names)} {verdict}" for verdict, names in sides.items()]
 
 
@@ -500,6 +500,9 @@ def join_names(names: list[str]) -> str:
     ('a', 'a, b and c')
     """
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+_VERDICT_WORDS = {FASTER: "faster", SLOWER: "slower", SAME: "equivalent", UNDECIDED: "not decided"}
 
 
 def choose_schedulers(league: pl.DataFrame) -> tuple[list[str], list[str]]:

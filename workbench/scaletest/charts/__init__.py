@@ -8,10 +8,12 @@ from workbench.scaletest.charts.run_charts import (
     chart_gpus,
     chart_pressure,
     chart_ramp,
+    chart_rates,
     chart_shares,
     chart_spread,
     chart_steps,
-    stack_by_variant,
+    compare_variants,
+    find_slow_subjects,
 )
 
 __all__ = [
@@ -21,8 +23,10 @@ __all__ = [
     "chart_league",
     "chart_pressure",
     "chart_ramp",
+    "chart_rates",
     "chart_shares",
     "chart_spread",
     "chart_steps",
-    "stack_by_variant",
+    "compare_variants",
+    "find_slow_subjects",
 ]

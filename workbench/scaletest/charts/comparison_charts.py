@@ -8,7 +8,15 @@ import polars as pl
 
 from workbench.charts.data import describe_table, join_sentences
 from workbench.charts.forest_chart import forest
-from workbench.charts.theme import COLOURS, ROW_PX, WIDTH_PX, build_log_axis, encode_rows, encode_tooltip
+from workbench.charts.theme import (
+    COLOURS,
+    ROW_PX,
+    WIDTH_PX,
+    build_ink_expression,
+    build_log_axis,
+    encode_rows,
+    encode_tooltip,
+)
 from workbench.scaletest.analysis.variants import join_names
 from workbench.scaletest.tables import COMPARISON, LEAGUE
 from workbench.stats.verdicts import DIFFERENT
@@ -38,7 +46,7 @@ def chart_league(league: pl.DataFrame) -> alt.VConcatChart:
     if table["gangs"].sum():
         views.insert(0, _chart_gangs(table))
     lost = table.filter(pl.col("p95_s").is_null())["side"].to_list()
-    never = f"in a run of {join_names(lost)} fewer than 95 % were scheduled" if lost else ""
+    never = f"no p95 for {join_names(lost)}: fewer than 95 % were ever scheduled in a run" if lost else ""
     subtitle = join_sentences(
         f"all {int(table['runs'].sum())} runs on one plan", "waits: dot at the median, line as far as p95", never
     )
@@ -77,11 +85,9 @@ def _chart_gangs(table: pl.DataFrame) -> alt.LayerChart:
         x2=alt.X2("end"),
         color=alt.Color("outcome", type="nominal", title=None, scale=colours, legend=alt.Legend(symbolType="square")),
     )
-    # White cannot be read on the pale bar.
-    dark = frame.filter(pl.col("outcome") != "not complete")
     text = (
-        alt.Chart(dark)
-        .mark_text(color="white", fontWeight=600)
+        alt.Chart(frame)
+        .mark_text(color=alt.ExprRef(build_ink_expression("scale('color', datum.outcome)")), fontWeight=600)
         .encode(x=alt.X("middle", type="quantitative"), y=encode_rows("side"), text=alt.Text("count"), tooltip=tips)
     )
     return alt.layer(bars, text).properties(width=WIDTH_PX, height=ROW_PX * table.height)
@@ -96,7 +102,7 @@ def _chart_waits(table: pl.DataFrame) -> alt.LayerChart:
     positive = all(value is None or value > 0 for value in waits)
     scale = alt.Scale(type="log", nice=False, padding=12) if positive else alt.Scale(zero=False, padding=12)
     axis = build_log_axis(waits) if positive else alt.Axis(tickCount=6, format="~g")
-    x = alt.X("p50_s", type="quantitative", title="wait from due to scheduled [s]", scale=scale, axis=axis)
+    x = alt.X("p50_s", type="quantitative", title="wait from due to scheduled (s)", scale=scale, axis=axis)
     look = {"x": x, "y": encode_rows("side"), "tooltip": encode_tooltip(frame)}
     # Before the lines, so that the rows stand in the table's order where the first has no line.
     dots = alt.Chart(frame).mark_point(size=70, filled=True, opacity=1).encode(**look)

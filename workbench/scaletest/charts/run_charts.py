@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from workbench.charts.data import MAX_POSITIONS, downsample_ecdf, join_sentences
+from workbench.charts.small_multiples import small_multiples, spread_labels
 from workbench.charts.theme import (
     CATEGORIES,
     COLOURS,
     ROW_PX,
+    build_ink_expression,
     build_log_axis,
-    encode_colour,
     encode_rows,
+    encode_series,
     encode_tooltip,
     finish_chart,
     make_zoomable,
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 HEIGHT_PX = 260
 LANES_PX = 30
-MAX_CURVE_POINTS = 1_000
+MAX_CURVE_POINTS = 600
+MAX_COURSE_POINTS = 150
 _CLOCKS = ("client", "server", "mixed")
 _WHOSE = {
     "client": "",
@@ -61,6 +64,8 @@ _GPU_SHADES = (COLOURS["accelerator"], COLOURS["failure"], CATEGORIES[3], "#c9d1
 MARKED_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 PRESSURE_HEIGHT_PX = 220
 MAX_LINES, MIN_SHOWN_S = 6, 0.001
+# Distance of labels at the ends of lines, as a share of the axis.
+LABEL_GAP = 0.065
 
 
 def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerChart:
@@ -110,7 +115,7 @@ def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerC
         .mark_rule(strokeWidth=2, opacity=0.7, strokeDash=[4, 3])
         .encode(**ends),
         base.mark_point(size=60, filled=True, opacity=1).encode(
-            x=alt.X("value_s", type="quantitative", title="duration [s]", scale=scale, axis=axis)
+            x=alt.X("value_s", type="quantitative", title="duration (s)", scale=scale, axis=axis)
         ),
     ]
     subtitle = join_sentences(
@@ -142,13 +147,15 @@ def chart_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.Layer
     tips = encode_tooltip(frame.select("workloads", "segment", "share", "mean_s"), {"share": ".1%"})
     whole_axis = {"axis": alt.Axis(format="%"), "scale": alt.Scale(domain=[0, 1], nice=False)}
     x = alt.X("begin", type="quantitative", title="share of the time from due to running", **whole_axis)
-    legend = alt.Legend(orient="top", columns=5, symbolType="square")
+    legend = alt.Legend(orient="top", symbolType="square")
     base = alt.Chart(frame).encode(y=encode_rows("workloads"), tooltip=tips)
     bars = base.mark_bar(height={"band": 0.7}).encode(
         x=x, x2=alt.X2("end"), color=alt.Color("segment", type="nominal", title=None, scale=colours, legend=legend)
     )
     large = frame.filter(pl.col("share") >= 0.08).with_columns(middle=(pl.col("begin") + pl.col("end")) / 2)
-    figure = alt.Chart(large).mark_text(color="white", fontWeight=600)
+    figure = alt.Chart(large).mark_text(
+        color=alt.ExprRef(build_ink_expression("scale('color', datum.segment)")), fontWeight=600
+    )
     text = figure.encode(
         x=alt.X("middle", type="quantitative"),
         y=encode_rows("workloads"),
@@ -205,7 +212,7 @@ def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
     order = [_STAGES[name] for name in names]
     colours = alt.Scale(domain=order, range=[*CATEGORIES[:6]][: len(order)])
     base = alt.Chart(frame).encode(
-        x=alt.X("at_s", type="quantitative", title="time since the start [s]"),
+        x=alt.X("at_s", type="quantitative", title="time since the start (s)"),
         y=alt.Y("count", type="quantitative", title="cumulative count", axis=alt.Axis(format="~s")),
         color=alt.Color("stage", type="nominal", title=None, scale=colours, sort=order),
     )
@@ -222,13 +229,23 @@ def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
 
 
 def _keep_changes(long: pl.DataFrame) -> pl.DataFrame:
-    """Keep only the points of step lines at which the count changes, and both ends: the drawing stays the same.
+    """Keep only the points of step lines at which the count changes, and both ends, the last of each three pixels.
 
     `long`: `at_s, stage, count`, by stage in order of time.
     """
     before, ends = pl.col("count").shift(1).over("stage"), pl.int_range(pl.len()).over("stage")
     is_corner = before.is_null() | (pl.col("count") != before) | (ends == pl.len().over("stage") - 1)
-    return long.filter(is_corner).with_columns(pl.col("at_s").round(3))
+    return _thin_course(long.filter(is_corner), by="stage").with_columns(pl.col("at_s").round(3))
+
+
+def _thin_course(frame: pl.DataFrame, by: str | None = None) -> pl.DataFrame:
+    """The first row, and the last one in each of MAX_COURSE_POINTS equal times, which a drawing cannot tell apart."""
+    span = float(frame["at_s"].max() or 0.0)  # type: ignore[arg-type]
+    width = span / MAX_COURSE_POINTS or 1.0
+    part, row = (pl.col("at_s") / width).floor(), pl.int_range(pl.len())
+    last, first = part != part.shift(-1), row == 0
+    keep = (last.fill_null(value=True) | first) if by is None else (last.fill_null(value=True) | first).over(by)
+    return frame.filter(keep)
 
 
 def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.LayerChart:
@@ -251,8 +268,8 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
     max_rate = max([1.0, *frame["offered_per_s"].drop_nulls().to_list()])
     diagonal = pl.DataFrame({"offered_per_s": [0.0, max_rate], "completed_per_s": [0.0, max_rate]})
     line = alt.Chart(diagonal).mark_line(strokeDash=[4, 3], color=COLOURS["baseline"], strokeWidth=1.5)
-    x = alt.X("offered_per_s", type="quantitative", title="offered [pods/s]")
-    y = alt.Y("completed_per_s", type="quantitative", title="scheduled [pods/s]")
+    x = alt.X("offered_per_s", type="quantitative", title="pods offered a second")
+    y = alt.Y("completed_per_s", type="quantitative", title="pods scheduled a second")
     claims = [name for name in _VERDICTS if name in set(frame["verdict"])]
     colours = alt.Scale(domain=claims, range=[_VERDICTS[name] for name in claims])
     shade = alt.Color("verdict", type="nominal", title=None, scale=colours)
@@ -276,13 +293,15 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
     return finish_chart(alt.layer(*layers), "Which rate is sustained?", subtitle, frame, height=HEIGHT_PX)
 
 
-def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
+def chart_gpus(gpus: pl.DataFrame, *, with_others: bool = False) -> alt.LayerChart:
     """How were the GPUs used? At work, held by incomplete gangs or by others, free, or too few for the largest pod.
 
     Parameters
     ----------
     gpus
         Table GPUS of one run.
+    with_others
+        Whether what others held has a colour though it is none here: beside a run where it is not.
     """
     import altair as alt
 
@@ -292,7 +311,7 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
     states = pl.struct("capacity", "allocated", "waiting", "in_partial_gangs", "stranded", "held_by_others")
     row = pl.int_range(pl.len())
     table = table.filter((states != states.shift(1)).fill_null(value=True) | (row == 0) | (row == pl.len() - 1))
-    table = table.with_columns(pl.col("at_s").round(3))
+    table = _thin_course(table).with_columns(pl.col("at_s").round(3))
     parts = table.select(
         "at_s",
         (pl.col("allocated") - pl.col("in_partial_gangs")).alias(_GPUS["allocated"]),
@@ -301,7 +320,8 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
         (pl.col("capacity") - pl.col("allocated") - pl.col("held_by_others") - pl.col("stranded")).alias(_GPUS["free"]),
         pl.col("held_by_others").alias(_GPUS["held_by_others"]),
     )
-    names = [name for name in _GPUS.values() if name != _GPUS["held_by_others"] or table["held_by_others"].sum() > 0]
+    with_others = with_others or table["held_by_others"].sum() > 0
+    names = [name for name in _GPUS.values() if name != _GPUS["held_by_others"] or with_others]
     frame = parts.unpivot(index="at_s", on=names, variable_name="state", value_name="gpus")
     order = pl.DataFrame({"state": names, "rank": list(range(len(names)))})
     frame = frame.join(order, on="state").sort("at_s", "rank")
@@ -313,7 +333,7 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
         alt.Chart(frame)
         .mark_area(interpolate="step-after", opacity=0.85)
         .encode(
-            x=alt.X("at_s", type="quantitative", title="time since the start [s]"),
+            x=alt.X("at_s", type="quantitative", title="time since the start (s)"),
             y=alt.Y("bottom", type="quantitative", title="GPUs"),
             y2=alt.Y2("top"),
             color=alt.Color("state", type="nominal", title=None, scale=colours, sort=names),
@@ -345,7 +365,7 @@ def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
     positive = bool(curve.height) and bool((curve["duration_s"] > 0).all())
     scale = alt.Scale(type="log", nice=False) if positive else alt.Scale(zero=False, nice=False)
     axis = build_log_axis(curve["duration_s"]) if positive else alt.Axis(tickCount=7, format="~g")
-    x = alt.X("duration_s", type="quantitative", title="duration [s]", scale=scale, axis=axis)
+    x = alt.X("duration_s", type="quantitative", title="duration (s)", scale=scale, axis=axis)
     y = alt.Y(
         "share",
         type="quantitative",
@@ -353,7 +373,7 @@ def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
         axis=alt.Axis(format="%", tickCount=5),
         scale=alt.Scale(domain=[0, 1.02], nice=False),
     )
-    shades = encode_colour(curve, "side")
+    shades = encode_series(curve, "side")
     line = alt.Chart(curve).mark_line(interpolate="step-after", strokeWidth=2).encode(x=x, y=y, **shades)
     tips = encode_tooltip(curve, {"share": ".1%"})
     hover = alt.Chart(curve).mark_point(size=40, opacity=0, filled=True).encode(x=x, y=y, tooltip=tips, **shades)
@@ -447,21 +467,91 @@ def _format_quantile_marks(marks: pl.DataFrame) -> str:
     return "; ".join(texts)
 
 
-def stack_by_variant(first: Mapping[str, Analysis], draw: Any) -> Any:
-    """Stack the same chart of each side's first run, one below the other, with the side in its title."""
+def compare_variants(first: Mapping[str, Analysis], draw: Callable[[Analysis], Any]) -> Any:
+    """The same chart of each variant's first run, side by side on shared axes; null without a run."""
+    return small_multiples({name: draw(run) for name, run in first.items()})
+
+
+def chart_rates(first: Mapping[str, Analysis]) -> alt.LayerChart:
+    """How many pods a second does each variant schedule of those offered?
+
+    Parameters
+    ----------
+    first
+        The first run of each variant. One alone is drawn step by step, with its verdicts (`chart_ramp`).
+
+    Notes
+    -----
+    The label at the end of a line is the rate that it sustains. Does not show how one run differs from the next.
+    """
     import altair as alt
 
-    drawn = []
-    for name, run in first.items():
-        chart = draw(run)
-        if len(first) > 1:
-            title = chart.title.to_dict() if hasattr(chart.title, "to_dict") else {"text": str(chart.title)}
-            chart = chart.properties(title=alt.TitleParams(**(title | {"text": f"{name}: {title['text']}"})))
-        drawn.append(chart)
-    return drawn
+    if len(first) == 1:
+        (run,) = first.values()
+        return chart_ramp(run.ramp, run.ceiling_per_s)
+    shown = ("step", "offered_per_s", "completed_per_s", "low_per_s", "high_per_s", "backlog_end", "verdict")
+    tables = [
+        RAMP.check(run.ramp).filter(pl.col("end_s") > pl.col("begin_s")).select(pl.lit(name).alias("side"), *shown)
+        for name, run in first.items()
+    ]
+    frame = pl.concat(tables).filter(pl.col("completed_per_s").is_not_null())
+    max_rate = max([1.0, *frame["offered_per_s"].drop_nulls(), *frame["completed_per_s"].drop_nulls()])
+    few = {"axis": alt.Axis(tickCount=8)}
+    x = alt.X("offered_per_s", type="quantitative", title="pods offered a second", scale=alt.Scale(nice=False), **few)
+    y = alt.Y("completed_per_s", type="quantitative", title="pods scheduled a second", **few)
+    diagonal = pl.DataFrame({"offered_per_s": [0.0, max_rate], "completed_per_s": [0.0, max_rate]})
+    line = alt.Chart(diagonal).mark_line(strokeDash=[4, 3], color=COLOURS["baseline"], strokeWidth=1.5)
+    # The names stand at the ends of the lines.
+    shades = encode_series(frame, "side", legend=False)
+    base = alt.Chart(frame).encode(x=x, y=y, tooltip=encode_tooltip(frame), **shades)
+    words = {name: run.sustainable.words or "rate not decided" for name, run in first.items()}
+    ends = frame.sort("offered_per_s").group_by("side", maintain_order=True).last()
+    places = spread_labels(ends["completed_per_s"].to_list(), LABEL_GAP * max_rate)
+    told = [f"{side}: {words[side]}" for side in ends["side"]]
+    ends = ends.with_columns(pl.Series("place", places, dtype=pl.Float64), pl.Series("told", told, dtype=pl.String))
+    labels = (
+        alt.Chart(ends)
+        .mark_text(align="right", dx=-10, fontWeight=600)
+        .encode(
+            x=x,
+            y=alt.Y("place", type="quantitative"),
+            text=alt.Text("told", type="nominal"),
+            color=shades["color"],
+            tooltip=encode_tooltip(ends, leave_out=("place",)),
+        )
+    )
+    layers = [line.encode(x=x, y=y), base.mark_line(strokeWidth=2), base.mark_point(size=80, filled=True, opacity=1)]
+    subtitle = join_sentences(
+        "on the dashed line all that is offered gets through", "labels: rate that the first run sustains"
+    )
+    title = "How many pods a second are scheduled?"
+    return finish_chart(alt.layer(*layers, labels), title, subtitle, frame, height=320)
 
 
-def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
+def find_slow_subjects(first: Mapping[str, Analysis]) -> list[str]:
+    """The parts of the control plane on which calls waited longest in all, with the same colour for each variant."""
+    tables = [run.pressure for run in first.values() if run.pressure.height]
+    return _rank_subjects(_name_subjects(pl.concat(tables))) if tables else []
+
+
+def _name_subjects(pressure: pl.DataFrame) -> pl.DataFrame:
+    table = PRESSURE.check(pressure).filter(pl.col("mean_s").is_not_null())
+    whose = pl.concat_str("component", pl.lit(": "), "measure", pl.lit(" "), "subject").str.strip_chars()
+    return table.with_columns(whose.alias("whose"), (pl.col("mean_s") * pl.col("n")).alias("spent_s"))
+
+
+def _rank_subjects(named: pl.DataFrame) -> list[str]:
+    """The subjects on which most time went, of those that ever took a millisecond."""
+    ranked = (
+        named.group_by("whose", maintain_order=True)
+        .agg(pl.col("spent_s").sum(), pl.col("mean_s").max())
+        .filter(pl.col("mean_s") >= MIN_SHOWN_S)
+        .sort("spent_s", descending=True)
+    )
+    return ranked.head(MAX_LINES)["whose"].to_list()
+
+
+def chart_pressure(pressure: pl.DataFrame, subjects: list[str] | None = None) -> alt.LayerChart:
     """For which parts of the cluster did calls wait? Mean times by the components' own metrics, over the test.
 
     Parameters
@@ -469,27 +559,21 @@ def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
     pressure
         Table PRESSURE of one run. The six subjects on which most time went are drawn; those that never took a
         millisecond are left out, and counted.
+    subjects
+        Which to draw, in the order of their colours; by default those of this run.
     """
     import altair as alt
 
-    table = PRESSURE.check(pressure).filter(pl.col("mean_s").is_not_null())
-    whose = pl.concat_str("component", pl.lit(": "), "measure", pl.lit(" "), "subject").str.strip_chars()
-    named = table.with_columns(whose.alias("whose"), (pl.col("mean_s") * pl.col("n")).alias("spent_s"))
-    ranked = (
-        named.group_by("whose", maintain_order=True)
-        .agg(pl.col("spent_s").sum(), pl.col("mean_s").max())
-        .filter(pl.col("mean_s") >= MIN_SHOWN_S)
-        .sort("spent_s", descending=True)
-    )
-    subjects = ranked.head(MAX_LINES)["whose"].to_list()
-    hidden = named["whose"].n_unique() - len(subjects)
+    named = _name_subjects(pressure)
+    subjects = _rank_subjects(named) if subjects is None else subjects
+    hidden = len(set(named["whose"]) - set(subjects))
     frame = named.filter(pl.col("whose").is_in(subjects)).select(
         pl.col("at_s").round(3), "whose", pl.col("mean_s").round_sig_figs(4), "p99_s", "n"
     )
-    legend = encode_colour(frame, "whose")
+    legend = encode_series(frame, "whose", subjects)
     base = alt.Chart(frame).encode(
-        x=alt.X("at_s", type="quantitative", title="time since the start [s]"),
-        y=alt.Y("mean_s", type="quantitative", title="mean time of a call [s]"),
+        x=alt.X("at_s", type="quantitative", title="time since the start (s)"),
+        y=alt.Y("mean_s", type="quantitative", title="mean time of a call (s)"),
         tooltip=encode_tooltip(frame),
         **legend,
     )
