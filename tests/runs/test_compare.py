@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 
@@ -16,7 +17,8 @@ from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import OUT_VARIABLE
 from workbench.core.tables import Column, Table
-from workbench.runs import catalogue, compare, compare_page, run_folder
+from workbench.report import display
+from workbench.runs import catalogue, compare, compare_page, differences, run_folder
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +54,7 @@ def test_ratios_and_verdicts_are_those_worked_by_hand(tmp_path: Path) -> None:
     # Both halves are about ln 1.05: together their root of 2, 0.0724 down and 0.0708 up.
     down = math.hypot(math.log(4.0 / 3.8), math.log(2.1 / 2.0))
     assert by_row["Filter"].ratio.low == pytest.approx(2.0 * math.exp(-down))
-    assert found.counts == {"HIGHER": 1, "LOWER": 1, "UNDECIDED": 0, "SAME": 1}
+    assert found.counts == {"HIGHER": 1, "LOWER": 1, "UNDECIDED": 0, "SAME": 1, "EQUAL": 0}
 
 
 def test_a_run_compared_with_itself_differs_in_nothing(tmp_path: Path) -> None:
@@ -183,17 +185,59 @@ def test_a_table_that_only_one_run_has_or_that_cannot_be_read_is_told(tmp_path: 
 
 def test_a_table_too_long_for_rows_is_counted_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "MAX_ROWS", 3)
-    assert "4 and 4 rows" in (table_of(two(tmp_path, BEFORE, AFTER)).note or "")
+    assert "more than 3 rows (4 and 4)" in (table_of(two(tmp_path, BEFORE, AFTER)).note or "")
 
 
 def test_the_words_are_short_and_tell_what_was_told_apart_first(tmp_path: Path) -> None:
     rows = [(f"Operator{number:02}", 1.0, 0.8, 1.25) for number in range(30)]
-    lines = compare_page.format_comparison(two(tmp_path, [*rows, *BEFORE], [*rows, *AFTER])).splitlines()
-    shown = [line for line in lines if "factor " in line]
+    wider = [(name, 1.0, 0.79, 1.25) for name, *_ in rows]
+    lines = compare_page.format_comparison(two(tmp_path, [*rows, *BEFORE], [*wider, *AFTER])).splitlines()
+    shown = [line for line in lines if line.startswith("factors.factor ")]
     assert [line.split()[-1] for line in shown[:2]] == ["HIGHER", "LOWER"]
-    assert len(shown) == compare_page.MAX_LINES
-    assert "    and 21 more (1 HIGHER, 1 LOWER, 30 UNDECIDED, 1 SAME in all)" in lines
-    assert "told apart: 1 HIGHER, 1 LOWER, 30 UNDECIDED, 1 SAME" in lines
+    assert len(shown) == compare_page.MAX_LINES + 2
+    assert "and 18 more: --json has all" in lines
+    assert "Figures with intervals: 1 HIGHER, 1 LOWER, 30 UNDECIDED, 1 SAME" in lines
+
+
+def test_figures_that_are_equal_to_the_last_digit_are_a_count_and_never_undecided(tmp_path: Path) -> None:
+    rows = [(f"Operator{number:02}", 1.0, 0.8, 1.25) for number in range(30)]
+    found = two(tmp_path, [*rows, *BEFORE], [*rows, *AFTER])
+    assert (found.counts["UNDECIDED"], found.counts["EQUAL"]) == (0, 30)
+    text = compare_page.format_comparison(found)
+    assert "Operator" not in text
+    assert "Figures with intervals: 1 HIGHER, 1 LOWER, 1 SAME, 30 EQUAL" in text.splitlines()
+    page = compare_page.write_comparison_page(found, tmp_path / "diff.html").read_text()
+    assert "Operator00" not in page
+    assert "30 figures are equal to the last digit" in page
+
+
+def with_key_number(run: run_folder.Run, value: str, unit: str = "GPUs") -> catalogue.StoredRun:
+    """A run with a report whose first key number is this."""
+    shown = display.headline(answer="Some.", key_numbers=[("recommended", value, unit)])
+    cell = compare_page.build_result_cell("show()", shown)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), run.folder / "report.ipynb")
+    return catalogue.open_run(run.folder)
+
+
+@pytest.mark.parametrize(
+    ("after", "answer"),
+    [
+        ({"users": 800.0}, "recommended: 37 instead of 19 GPUs, because users 400 -> 800."),
+        ({"users": 800.0, "seed": 1}, "recommended: 37 instead of 19 GPUs, with 2 settings changed."),
+        ({"users": 400.0}, "recommended: 37 instead of 19 GPUs, with the same settings, inputs and versions."),
+    ],
+)
+def test_the_answer_names_the_key_number_and_its_cause(tmp_path: Path, after: dict[str, Any], answer: str) -> None:
+    before = with_key_number(kept(tmp_path, config={"users": 400.0, "seed": 0 if "seed" in after else None}), "19")
+    other = with_key_number(kept(tmp_path, config={"seed": None} | after), "37")
+    found = compare.compare_runs(before, other)
+    assert differences.find_differences(found).answer == answer
+    lines = compare_page.format_comparison(found).splitlines()
+    assert lines[0] == answer
+    assert any(line.split() == ["recommended", "19", "37", "GPUs"] for line in lines)
+    assert compare_page.build_comparison_document(found)["answer"] == answer
+    page = compare_page.write_comparison_page(found, tmp_path / "diff.html").read_text()
+    assert answer.replace(">", "&gt;") in page
 
 
 def test_the_document_is_json_and_holds_every_contrast(tmp_path: Path) -> None:
@@ -211,7 +255,7 @@ def test_the_page_draws_the_ratios_and_runs_nothing_that_came_from_a_run(tmp_pat
     after: Rows = [(bad, 4.0, 3.9, 4.1), ("Sort", 2.0, None, None)]
     page = compare_page.write_comparison_page(two(tmp_path / "runs", before, after), tmp_path / "diff.html").read_text()
     assert bad not in page.replace("\\u003c", "<")
-    assert "1 of 1 figures are told apart" in page
+    assert "1 of 1 figures moved" in page
     assert re.search(r'id="spec-0"', page)
     assert "factors: candidate / baseline, factor" in page
 

@@ -49,7 +49,7 @@ def test_a_figure_that_jumps_once_is_told_apart_at_that_step_alone(tmp_path: Pat
     assert (first.row, first.column, first.verdicts) == ("Sort", "factor", (None, "SAME", "HIGHER", "SAME"))
     assert (second.row, second.n_told_apart) == ("Filter", 0)
     assert [value.estimate for value in first.values if value] == [1.0, 1.0, 1.5, 1.5]
-    assert found.answer.startswith("4 of 4 runs are valid; 1 of 2 figures went up or down")
+    assert found.answer.startswith("1 of 2 figures moved from one run to the next over 4 runs")
 
 
 def test_runs_that_did_not_succeed_are_rows_without_figures(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_no_run_is_held_against_an_invalid_one(tmp_path: Path) -> None:
     (figure,) = found.figures
     assert figure.verdicts == (None, None, "SAME")
     assert [value.estimate for value in figure.values if value] == [2.0, 4.0, 2.0]
-    assert found.answer.startswith("2 of 3 runs are valid")
+    assert found.answer == "No figure moved from one run to the next: 1 over 3 runs."
     lines = history_page.format_history(found)
     assert "not compared: it is invalid: noisy" in lines
     assert "4 (3.99 to 4.01)  not compared: invalid" in lines
@@ -128,3 +128,21 @@ def test_the_command_writes_text_page_and_json(tmp_path: Path) -> None:
     missing = CliRunner().invoke(app, ["runs", "history", "sizing", "--out", str(tmp_path)])
     assert isinstance(missing.exception, ConfigError)
     assert "speedup" in str(missing.exception)
+
+
+def test_one_run_is_no_history(tmp_path: Path) -> None:
+    keep(tmp_path, 1, [STEADY])
+    assert read(tmp_path).answer == "One run found; a history needs at least two."
+
+
+def test_the_terminal_tells_what_moved_and_counts_the_rest(tmp_path: Path) -> None:
+    flat = [(f"Operator{number}", 1.0, 0.9, 1.1) for number in range(9)]
+    for day in (1, 2, 3):
+        keep(tmp_path, day, [*flat, ("Sort", 1.0 * day, 0.98 * day, 1.02 * day)])
+    found = read(tmp_path)
+    text = history_page.format_history(found)
+    assert text.startswith(found.answer)
+    assert len(found.answer) <= 90
+    assert "Operator" not in text
+    assert "9 of 10 figures did not move" in text
+    assert text.index("factors.factor Sort") < text.index(f"\n{found.runs[0].run_id}  succeeded")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Times are no estimates, even with columns of bounds after them.
 _MOMENTS = ("at", "begin", "end")
 Row = dict[str, Any]
-Verdict = Literal["HIGHER", "LOWER", "SAME", "UNDECIDED"]
-VERDICTS: tuple[Verdict, ...] = ("HIGHER", "LOWER", "UNDECIDED", "SAME")
+Verdict = Literal["HIGHER", "LOWER", "SAME", "UNDECIDED", "EQUAL"]
+VERDICTS: tuple[Verdict, ...] = ("HIGHER", "LOWER", "UNDECIDED", "SAME", "EQUAL")
 MAX_ROWS = 5000
 MAX_TEXT_CHARS = 200
 # Columns about an estimate, which are not compared.
@@ -330,8 +330,8 @@ class Contrast:
 
     `unit`, `baseline_unit`: Those of the two figures; the baseline is converted where a plain factor leads there.
     `ratio`: candidate / baseline with its interval at 90 %; null with the reason.
-    `verdict`: HIGHER, LOWER, SAME or UNDECIDED, adjusted by Holm over all contrasts of the comparison; null without
-    an interval.
+    `verdict`: HIGHER, LOWER, SAME or UNDECIDED, adjusted by Holm over all contrasts of the comparison; EQUAL where
+    both runs have the same figure and interval to the last digit; null without an interval.
     `adjusted_p_value`: P value of the verdict; null where there was none.
     """
 
@@ -456,8 +456,8 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
     try:
         before, after = load_run_table(baseline, name), load_run_table(candidate, name)
         if max(before.frame.height, after.frame.height) > MAX_ROWS:
-            counted = f"{before.frame.height:,} and {after.frame.height:,} rows"
-            return TableDiff(name, note=f"{counted}: row by row at most {MAX_ROWS:,} are compared")
+            counted = f"{before.frame.height:,} and {after.frame.height:,}"
+            return TableDiff(name, note=f"skipped, more than {MAX_ROWS:,} rows ({counted})")
         pairs = pair_rows(before, after)
     except WorkbenchError as error:
         if isinstance(error, InputError) and is_store_failure(error):
@@ -581,11 +581,17 @@ def judge_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
     return [
         replace(
             contrast,
-            verdict=_VERDICT_WORDS[decision.verdict] if contrast.ratio.low is not None else None,
+            verdict=_name_verdict(contrast, decision.verdict) if contrast.ratio.low is not None else None,
             adjusted_p_value=decision.adjusted_p_value,
         )
         for contrast, decision in zip(contrasts, decisions, strict=True)
     ]
+
+
+def _name_verdict(contrast: Contrast, verdict: str) -> Verdict:
+    sides = [(side.estimate, side.low, side.high) for side in (contrast.baseline, contrast.candidate)]
+    # A figure that comes out the same needs no test, however wide its interval.
+    return "EQUAL" if verdict == UNDECIDED and sides[0] == sides[1] else _VERDICT_WORDS[verdict]
 
 
 def list_fact_differences(

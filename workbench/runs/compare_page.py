@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import charts
-from workbench.core import files
+from workbench.console.tables import format_table
+from workbench.core import files, formats
 from workbench.core.errors import ConfigError
 from workbench.core.formats import format_ends, format_number
 from workbench.report import display, page
-from workbench.runs.compare import VERDICTS, Comparison, Contrast, TableDiff
+from workbench.runs.compare import VERDICTS, Change, Comparison, Contrast, TableDiff
+from workbench.runs.differences import Differences, find_differences, list_undecided
 from workbench.stats import Interval
 
 if TYPE_CHECKING:
@@ -50,48 +51,81 @@ def format_interval(value: Interval) -> str:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """The comparison in lines: what differs around the figures, then table by table what was told apart first."""
-    lines = [
-        f"{comparison.candidate.area}: candidate / baseline",
-        f"  baseline   {_format_run_end(comparison.baseline)}",
-        f"  candidate  {_format_run_end(comparison.candidate)}",
+    """The comparison in lines: answer, causes, key numbers, what moved, and what did not, each in one table."""
+    found = find_differences(comparison)
+    lines = [found.answer, *_format_sides(comparison)]
+    causes = [(kind, name, *(_format_side(side) for side in sides)) for kind, name, *sides in found.causes]
+    lines += _format_block(causes, ("what", "differs", "baseline", "candidate"))
+    lines += [] if causes else ["", "Settings, inputs, versions and machine are the same."]
+    numbers = [(one.label, one.baseline, one.candidate, one.unit) for one in found.key_numbers]
+    lines += _format_block(numbers, ("key number", "baseline", "candidate", "unit"), right=("baseline", "candidate"))
+    moves = [(*_list_contrast_cells(move.table, move.contrast), move.effect) for move in found.moves[:MAX_LINES]]
+    lines += _format_block(moves, (*_HEADERS, "effect"), right=_HEADERS[1:4], rank=_RANK)
+    lines += [f"and {len(found.moves) - MAX_LINES} more: --json has all"] if len(found.moves) > MAX_LINES else []
+    others = list_undecided(comparison.tables)
+    rows = [_list_contrast_cells(table, contrast) for table, contrast in others[:MAX_LINES]]
+    lines += _format_block(rows, _HEADERS, right=_HEADERS[1:4], rank=_RANK)
+    lines += [f"and {len(others) - MAX_LINES} more: --json has all"] if len(others) > MAX_LINES else []
+    lines += ["", *_format_counts_lines(comparison)]
+    return "\n".join([*lines, *comparison.notes])
+
+
+_HEADERS = ("figure", "baseline", "candidate", "ratio", "verdict")
+_RANK = ("verdict", "effect", "baseline", "candidate", "ratio")
+
+
+def _format_sides(comparison: Comparison) -> list[str]:
+    sides = (("baseline", comparison.baseline), ("candidate", comparison.candidate))
+    return [
+        f"{name}: {run.run_id}, {run.verdict or run.state}: {run.record.get('answer') or 'no answer'}"
+        for name, run in sides
     ]
-    lines += [
-        f"  {kind} {name}: {_format_side(base)} -> {_format_side(other)}"
-        for kind, name, base, other in comparison.facts
-    ]
-    if not comparison.facts:
-        lines.append("  settings, inputs, versions and machine are the same")
-    for table in comparison.tables:
-        lines += _format_table_diff(table)
+
+
+def _format_block(
+    rows: Sequence[Sequence[object]], headers: Sequence[str], *, right: Sequence[str] = (), rank: Sequence[str] = ()
+) -> list[str]:
+    """A table below a blank line; nothing without rows."""
+    return ["", *format_table(rows, headers, right=right, rank=rank)] if rows else []
+
+
+def _format_counts_lines(comparison: Comparison) -> list[str]:
+    """How many figures came out how, and what is without a verdict, table by table."""
+    counts = comparison.counts
     nothing = f"nothing: {comparison.objection}" if comparison.objection else "no figure has an interval in both runs"
-    lines.append(f"told apart: {format_counts(comparison.counts) or nothing}")
-    return "\n".join([*lines, *(f"  {note}" for note in comparison.notes)])
+    lines = [f"Figures with intervals: {format_counts(counts) or nothing}"]
+    for table in comparison.tables:
+        if table.note:
+            lines.append(f"{table.name}: {table.note}")
+            continue
+        if unmatched := _format_unmatched_rows(table):
+            lines.append(f"{table.name}: {table.rows} row{'' if table.rows == 1 else 's'} in both{unmatched}")
+        lines += [f"{table.name}: {note}" for note in table.column_notes]
+        if table.changes:
+            lines.append(f"{table.name}: without an interval: {_format_changes(table)}")
+    return lines
 
 
-def _format_run_end(run: StoredRun) -> str:
-    return f"{run.run_id}  {run.state}, {run.verdict or 'no verdict'}"
+def _format_changes(table: TableDiff) -> str:
+    """Values without an interval that differ: both of a column with one change, else how many rows."""
+    by_column: dict[str, list[Change]] = {}
+    for change in table.changes:
+        by_column.setdefault(change.column, []).append(change)
+    return ", ".join(
+        f"{column} {_format_change(found[0])}" if len(found) == 1 else f"{column} in {len(found)} of {table.rows} rows"
+        for column, found in by_column.items()
+    )
+
+
+def _format_change(change: Change) -> str:
+    sides = [format_number(value) for value in (change.baseline, change.candidate)]
+    if sides[0] == sides[1]:
+        sides = [str(value) for value in (change.baseline, change.candidate)]
+    return " -> ".join(sides)
 
 
 def _format_side(value: str | None) -> str:
-    return "-" if value is None else value if len(value) <= 60 else value[:59] + "…"
-
-
-def _format_table_diff(table: TableDiff) -> Iterator[str]:
-    if table.note:
-        yield f"{table.name}: not compared: {table.note}"
-        return
-    by = f" by {', '.join(table.key)}" if table.key else ""
-    yield f"{table.name}: {table.rows} rows in both{by}{_format_unmatched_rows(table)}"
-    yield from (f"    {note}" for note in table.column_notes)
-    contrasts = sorted(table.contrasts, key=_contrast_sort_key)
-    yield from _align_rows([_format_contrast_cells(contrast) for contrast in contrasts[:MAX_LINES]])
-    if len(contrasts) > MAX_LINES:
-        yield f"    and {len(contrasts) - MAX_LINES} more ({format_counts(table.counts)} in all)"
-    if table.changes:
-        rows = Counter(change.column for change in table.changes)
-        told_columns = ", ".join(f"{column} ({count} of {table.rows} rows)" for column, count in rows.items())
-        yield f"    without interval: {told_columns}"
+    return formats.NULL if value is None else value
 
 
 def _format_unmatched_rows(table: TableDiff) -> str:
@@ -103,30 +137,14 @@ def _format_unmatched_rows(table: TableDiff) -> str:
     return "".join(parts)
 
 
-def _contrast_sort_key(contrast: Contrast) -> tuple[int, float]:
-    place = VERDICTS.index(contrast.verdict) if contrast.verdict else len(VERDICTS)
-    return place, contrast.adjusted_p_value if contrast.adjusted_p_value is not None else 2.0
-
-
-def _format_contrast_cells(contrast: Contrast) -> list[str]:
-    """Cells of a contrast's line in the terminal: row, column, both figures, ratio, verdict."""
-    ratio = (
-        f"x {format_interval(contrast.ratio)}"
-        if contrast.ratio.estimate is not None
-        else f"no ratio: {contrast.ratio.reason}"
-    )
+def _list_contrast_cells(table: str, contrast: Contrast) -> list[str]:
+    """Cells of a contrast's line: figure, both values, ratio, verdict."""
     before, after = (format_interval(value) for value in (contrast.baseline, contrast.candidate))
     if contrast.baseline_unit != contrast.unit:
         before, after = f"{before} {contrast.baseline_unit}", f"{after} {contrast.unit}"
-    return [contrast.row, contrast.column, before, "->", after, ratio, contrast.verdict or "no verdict"]
-
-
-def _align_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    if not rows:
-        return
-    widths = [min(44, max(len(row[place]) for row in rows)) for place in range(len(rows[0]))]
-    for row in rows:
-        yield ("    " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))).rstrip()
+    ratio = format_interval(contrast.ratio) if contrast.ratio.estimate is not None else formats.NULL
+    verdict = contrast.verdict or f"no ratio: {contrast.ratio.reason}"
+    return [f"{table}.{contrast.column} {contrast.row}".rstrip(), before, after, ratio, verdict]
 
 
 def build_comparison_document(comparison: Comparison) -> dict[str, Any]:
@@ -134,6 +152,8 @@ def build_comparison_document(comparison: Comparison) -> dict[str, Any]:
     return {
         "baseline": build_run_document(comparison.baseline),
         "candidate": build_run_document(comparison.candidate),
+        "answer": (found := find_differences(comparison)).answer,
+        "key_numbers": [dataclasses.asdict(number) for number in found.key_numbers],
         "facts": [dict(zip(("kind", "name", "baseline", "candidate"), fact, strict=True)) for fact in comparison.facts],
         "tables": [_build_table_document(table) for table in comparison.tables],
         "counts": comparison.counts,
@@ -187,7 +207,7 @@ def write_made_page(notebook: Any, record: dict[str, Any], path: str | Path) -> 
 
 
 def build_contrast_frame(table: TableDiff) -> pl.DataFrame:
-    """The contrasts of a table, what was told apart first.
+    """The contrasts of a table that are not equal in both runs, what was told apart first.
 
     Columns: row, column, unit, baseline, candidate (the figures with their ends, as text), ratio, ratio_low,
     ratio_high (null without an interval), verdict ("no verdict" without one), told_apart.
@@ -195,7 +215,8 @@ def build_contrast_frame(table: TableDiff) -> pl.DataFrame:
     import polars as pl
 
     ordered = sorted(
-        table.contrasts, key=lambda contrast: VERDICTS.index(contrast.verdict) if contrast.verdict else len(VERDICTS)
+        (contrast for contrast in table.contrasts if contrast.verdict != "EQUAL"),
+        key=lambda contrast: VERDICTS.index(contrast.verdict) if contrast.verdict else len(VERDICTS),
     )
     rows = [
         {
@@ -296,12 +317,17 @@ def _build_notebook(comparison: Comparison) -> Any:
     """Build a notebook of the comparison whose cells show results only; tables with most differences come first."""
     from nbformat import v4
 
+    found = find_differences(comparison)
     cells = [
         v4.new_markdown_cell("# How do two runs differ?"),
-        build_result_cell("found = diffing.diff(baseline, candidate)", _build_headline(comparison)),
+        build_result_cell("found = diffing.diff(baseline, candidate)", _build_headline(found)),
     ]
-    cells += [v4.new_markdown_cell("## What went in, and where it ran")]
-    cells += [build_result_cell("found.facts", _build_fact_table(comparison))]
+    cells += [v4.new_markdown_cell("## What differs around the figures")]
+    cells += [build_result_cell("found.facts", _build_fact_table(found))]
+    if found.moves:
+        cells += [v4.new_markdown_cell("## What moved")]
+        shown = display.table(build_move_frame(found), caption="Figures that moved", limit=MAX_TABLE_ROWS)
+        cells += [build_result_cell("build_move_frame(found)", shown)]
     places = sorted(range(len(comparison.tables)), key=lambda place: _rank_table(comparison.tables[place]))
     for place in places:
         if _rank_table(comparison.tables[place]) < _RANK_NO_DIFFERENCE:
@@ -322,7 +348,7 @@ def _rank_table(table: TableDiff) -> int:
     """Rank a table: those with figures that were told apart come first, those without a difference last."""
     if table.counts["HIGHER"] + table.counts["LOWER"]:
         return 0
-    if table.contrasts:
+    if len(table.contrasts) > table.counts["EQUAL"]:
         return 1
     if table.changes or table.only_baseline or table.only_candidate or table.column_notes:
         return 2
@@ -340,30 +366,29 @@ def build_result_cell(source: str, *shown: Any) -> Any:
     return v4.new_code_cell(source, outputs=outputs)
 
 
-def _build_headline(comparison: Comparison) -> CellDisplay:
-    counts = comparison.counts
-    total = sum(counts.values())
-    apart = counts["HIGHER"] + counts["LOWER"]
-    if comparison.objection:
-        answer = f"No verdicts: {comparison.objection}."
-    elif not total:
-        answer = "No figure has an interval in both runs: there are differences, and no verdicts."
-    elif not apart:
-        answer = f"None of {total} figures is told apart between the two runs ({format_counts(counts)})."
-    else:
-        answer = f"{apart} of {total} figures are told apart between the two runs: {format_counts(counts)}."
-    numbers: list[Any] = [(verdict.lower(), counts[verdict]) for verdict in VERDICTS] if total else []
-    rows = sum(table.rows for table in comparison.tables)
-    return display.headline(answer=answer, key_numbers=[*numbers, ("rows in both", rows)])
+def _build_headline(found: Differences) -> CellDisplay:
+    counts = found.comparison.counts
+    changed = [(one.label, one.candidate, one.unit, f"baseline {one.baseline}") for one in found.key_numbers]
+    numbers: list[Any] = changed[: display.MAX_KEY_NUMBERS - 1]
+    numbers.append(("figures", sum(counts.values()), "", format_counts(counts) or "none with an interval in both"))
+    return display.headline(answer=found.answer, key_numbers=numbers)
 
 
-def _build_fact_table(comparison: Comparison) -> CellDisplay:
+def build_move_frame(found: Differences) -> pl.DataFrame:
+    """The figures that moved, the surest first, with better or worse where the table says which is good."""
     import polars as pl
 
-    if not comparison.facts:
+    rows = [(*_list_contrast_cells(move.table, move.contrast), move.effect) for move in found.moves]
+    return pl.DataFrame(rows, schema=dict.fromkeys((*_HEADERS, "effect"), pl.String()), orient="row")
+
+
+def _build_fact_table(found: Differences) -> CellDisplay:
+    import polars as pl
+
+    if not found.causes:
         return display.bullets(["Settings, inputs, versions and machine are the same."])
     names = ["kind", "name", "baseline", "candidate"]
-    frame = pl.DataFrame(comparison.facts, schema=dict.fromkeys(names, pl.String()), orient="row")
+    frame = pl.DataFrame(found.causes, schema=dict.fromkeys(names, pl.String()), orient="row")
     return display.table(frame, caption="What differs", limit=MAX_TABLE_ROWS)
 
 
@@ -383,10 +408,9 @@ def _build_table_cells(place: int, table: TableDiff) -> list[Any]:
         cells.append(
             build_result_cell(f"diff_page.chart_contrasts(found.tables[{place}])", build_mime_bundle(chart.to_dict()))
         )
-    if table.contrasts:
-        shown = display.table(
-            build_contrast_frame(table).drop("told_apart"), caption="Figures with intervals", limit=MAX_TABLE_ROWS
-        )
+    contrasts = build_contrast_frame(table).drop("told_apart")
+    if contrasts.height:
+        shown = display.table(contrasts, caption="Figures with intervals", limit=MAX_TABLE_ROWS)
         cells.append(build_result_cell(f"diff_page.contrasts_frame(found.tables[{place}])", shown))
     if table.changes:
         shown = display.table(build_change_frame(table), caption="Other values that differ", limit=MAX_TABLE_ROWS)
@@ -402,6 +426,7 @@ def _describe_matching(table: TableDiff) -> list[str]:
         if names:
             more = f" and {len(names) - 20} more" if len(names) > 20 else ""
             lines.append(f"only in the {which}: {'; '.join(names[:20])}{more}")
+    lines += [f"{table.counts['EQUAL']} figures are equal to the last digit"] if table.counts["EQUAL"] else []
     lines += table.column_notes
     if not table.contrasts and not table.changes:
         lines.append("no value that is compared differs" if table.column_notes else "no value differs")

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError
+from workbench.core.formats import fit_answer
 from workbench.core.units import find_unit_factor
 from workbench.runs.compare import Contrast, Verdict, compare_runs, judge_contrasts, scale_interval
-from workbench.runs.levels import Fact, LevelSearch, find_levels
+from workbench.runs.levels import Fact, FigureLevels, LevelSearch, find_levels
 
 if TYPE_CHECKING:
     from workbench.runs.catalogue import StoredRun
@@ -63,26 +64,27 @@ class RunHistory:
 
     @property
     def answer(self) -> str:
-        """The result in one or two sentences."""
-        text = f"{sum(not run.objection for run in self.runs)} of {len(self.runs)} runs are valid"
-        return "; ".join([text, self._describe_steps(), *self._describe_levels()]) + "."
+        """The result in one sentence of at most 90 characters."""
+        n_runs, levels = len(self.runs), self.levels
+        if n_runs == 1:
+            return "One run found; a history needs at least two."
+        changed = [figure for figure in levels.figures if any(one.shape != "outlier" for one in figure.changes)]
+        if changed:
+            return self._name_first(changed[0], f"{len(changed)} of {levels.n_searched} figures changed their level")
+        if far := [figure for figure in levels.figures if figure.changes[-1].shape == "outlier"]:
+            counted = f"{len(far)} of {levels.n_searched} figures"
+            return self._name_first(far[0], f"{counted} are far from their level in the last run")
+        if moved := [figure for figure in self.figures if figure.n_told_apart]:
+            counted = f"{len(moved)} of {len(self.figures)} figures"
+            return self._name_first(moved[0], f"{counted} moved from one run to the next over {n_runs} runs")
+        if self.figures:
+            return f"No figure moved from one run to the next: {len(self.figures)} over {n_runs} runs."
+        valid = sum(not run.objection for run in self.runs)
+        return f"{n_runs} runs, {valid} of them valid: no figure has an interval in two of them."
 
-    def _describe_steps(self) -> str:
-        moved = [figure for figure in self.figures if figure.n_told_apart]
-        if not self.figures:
-            return "no figure has an interval in two of them"
-        if not moved:
-            return f"none of {len(self.figures)} figures is told apart from one run to the next"
-        first = moved[0]
-        more = f", {first.name} most often" if first.n_told_apart > 1 else f", among them {first.name}"
-        return f"{len(moved)} of {len(self.figures)} figures went up or down from one run to the next{more}"
-
-    def _describe_levels(self) -> list[str]:
-        found, of = self.levels.figures, f"of {self.levels.n_searched} figures"
-        changed = sum(any(change.shape != "outlier" for change in figure.changes) for figure in found)
-        far = sum(figure.changes[-1].shape == "outlier" for figure in found)
-        texts = [f"{changed} {of} changed their level"] if changed else []
-        return texts + ([f"{far} {of} are far from their level in the last run"] if far else [])
+    @staticmethod
+    def _name_first(figure: FigureHistory | FigureLevels, text: str) -> str:
+        return fit_answer(f"{text}, first {figure.name}.", f"{text}.")
 
 
 def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> RunHistory:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import charts
+from workbench.console.tables import format_table
 from workbench.core.formats import format_moment, format_number
 from workbench.report import display
 from workbench.runs.compare_page import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from workbench.runs.catalogue import StoredRun
 
 MAX_LINES = 20
+# Figures that are told of a history in which none moved.
+MAX_FLAT = 3
 MAX_CHARTS = 8
 MAX_TABLE_ROWS = 200
 MAX_FACTS = 4
@@ -36,25 +39,38 @@ MAX_FACT_CHARS = 60
 
 
 def format_history(history: RunHistory) -> str:
-    """The history in lines: the runs with what changed, then the figures, those that moved first."""
-    lines = [history.answer, ""]
+    """The history in lines, in the order of its page: answer, changes of level, figures that moved, runs."""
+    lines = [history.answer]
+    if history.levels.n_searched:
+        lines += ["", *format_levels(history)]
+    moved = [figure for figure in history.figures if figure.n_told_apart]
+    shown = (moved or list(history.figures[:MAX_FLAT]))[:MAX_LINES]
+    for figure in shown:
+        lines += ["", f"{figure.name}{f' ({figure.unit})' if figure.unit else ''}", *_format_course(history, figure)]
+    if len(history.figures) > len(shown):
+        n_flat = len(history.figures) - len(moved)
+        lines += ["", f"{n_flat} of {len(history.figures)} figures did not move: --figure TEXT chooses, --json has all"]
     for place, run in enumerate(history.runs):
-        lines.append(f"{run.run_id}  {run.state}, {run.verdict or 'no verdict'}{_format_gate(run)}")
+        lines += ["", f"{run.run_id}  {run.state}, {run.verdict or 'no verdict'}{_format_gate(run)}"]
         lines += [f"    not compared: {run.objection}"] if run.objection else []
         lines += [f"    {describe_fact(fact)}" for fact in history.facts[place][:MAX_FACTS]]
         if len(history.facts[place]) > MAX_FACTS:
             lines.append(f"    and {len(history.facts[place]) - MAX_FACTS} more changes")
-    if history.levels.n_searched:
-        lines += ["", *format_levels(history)]
-    for figure in history.figures[:MAX_LINES]:
-        lines += ["", f"{figure.name}{f' ({figure.unit})' if figure.unit else ''}"]
-        for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True):
-            if value is not None:
-                mark = f"not compared: {describe_state(run)}" if run.objection else verdict or ""
-                lines.append(f"    {run.run_id}  {format_interval(value)}  {mark}".rstrip())
-    if len(history.figures) > MAX_LINES:
-        lines += ["", f"and {len(history.figures) - MAX_LINES} more figures: --figure TEXT chooses, --json has all"]
     return "\n".join(lines)
+
+
+def _format_course(history: RunHistory, figure: FigureHistory) -> list[str]:
+    """The values of one figure by run, with its verdicts."""
+    rows = [
+        (
+            run.run_id,
+            format_interval(value),
+            f"not compared: {describe_state(run)}" if run.objection else verdict or "",
+        )
+        for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True)
+        if value is not None
+    ]
+    return [f"    {line}" for line in format_table(rows)]
 
 
 def format_levels(history: RunHistory) -> list[str]:
@@ -210,10 +226,12 @@ def chart_figure(history: RunHistory, figure: FigureHistory) -> alt.Chart:
     """How did one figure go over the runs? Dots with intervals, filled where it differs from the run before."""
     import polars as pl
 
+    # The axis says what is drawn; a name that a chart's formulas could not read is called a value.
+    column = figure.column if figure.column.isidentifier() and figure.column not in _CHARTED else "value"
     rows = [
         {
-            "run": f"{run.began:%Y-%m-%d %H:%M} {run.run_id[-4:]}",
-            "value": value.estimate,
+            "run": f"{run.began:%d %b %H:%M}{_name_twin(history, run)}",
+            column: value.estimate,
             "low": value.low,
             "high": value.high,
             "verdict": f"not compared: {describe_state(run)}" if run.objection else verdict or "no verdict",
@@ -223,19 +241,28 @@ def chart_figure(history: RunHistory, figure: FigureHistory) -> alt.Chart:
         if value is not None
     ]
     number = pl.Float64()
-    schema: dict[str, Any] = {"run": pl.String(), "value": number, "low": number, "high": number}
+    schema: dict[str, Any] = {"run": pl.String(), column: number, "low": number, "high": number}
     frame = pl.DataFrame(rows, schema=schema | {"verdict": pl.String(), "told_apart": pl.Boolean()})
     return charts.course(
         frame,
         title=f"{figure.column}: {figure.row}" if figure.row else figure.column,
         run="run",
-        value="value",
+        value=column,
         low="low",
         high="high",
         told_apart="told_apart",
         details=("verdict",),
         subtitle=f"table {figure.table}{f', {figure.unit}' if figure.unit else ''}, 90 % intervals",
     )
+
+
+_CHARTED = ("run", "low", "high", "verdict", "told_apart")
+
+
+def _name_twin(history: RunHistory, run: StoredRun) -> str:
+    """What tells a run from another one of the same minute; empty without one."""
+    alike = sum(f"{other.began:%Y%m%d%H%M}" == f"{run.began:%Y%m%d%H%M}" for other in history.runs)
+    return f" {run.run_id[-4:]}" if alike > 1 else ""
 
 
 def build_figure_frame(history: RunHistory) -> pl.DataFrame:
@@ -278,6 +305,10 @@ def _build_notebook(history: RunHistory) -> Any:
     title = str(history.runs[-1].record["title"])
     cells = [v4.new_markdown_cell("# How did the figures go over the runs?")]
     cells += [build_result_cell("history.build_history(runs)", _build_headline(history))]
+    if history.levels.n_searched:
+        heading, *lines = format_levels(history)
+        cells += [v4.new_markdown_cell("## Changes of level")]
+        cells += [build_result_cell("format_levels(found)", display.bullets([heading, *map(str.strip, lines)]))]
     if history.figures:
         cells += [v4.new_markdown_cell("## Figures over time")]
         for place, figure in enumerate(history.figures[:MAX_CHARTS]):
@@ -285,10 +316,6 @@ def _build_notebook(history: RunHistory) -> Any:
             cells.append(build_result_cell(f"chart_figure(found, found.figures[{place}])", build_mime_bundle(chart)))
         shown = display.table(build_figure_frame(history), caption="All figures", limit=MAX_TABLE_ROWS)
         cells.append(build_result_cell("build_figure_frame(found)", shown))
-    if history.levels.n_searched:
-        heading, *lines = format_levels(history)
-        cells += [v4.new_markdown_cell("## Changes of level")]
-        cells += [build_result_cell("format_levels(found)", display.bullets([heading, *map(str.strip, lines)]))]
     cells += [v4.new_markdown_cell("## Runs, and what changed from one to the next")]
     runs = display.table(build_run_frame(history), caption=title, limit=MAX_TABLE_ROWS)
     cells += [build_result_cell("build_run_frame(found)", runs)]

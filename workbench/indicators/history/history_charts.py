@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_PANELS = 8
 MAX_DRAWN = 4_000
+MAX_SPANS = 60
+MAX_TICKS = 6
 PANEL_WIDTH, PANEL_HEIGHT = 620, 150
 _SHADES = {
     FASTER: COLOURS["accelerator"],
@@ -127,18 +129,26 @@ def _build_point_layers(frame: pl.DataFrame) -> list[Any]:
     """Intervals, points, and the line of each level; `frame` is that of `build_chart_points`."""
     import altair as alt
 
-    x = alt.X("time", type="temporal", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True))
+    # A history of hours has its days on the axis too.
+    format_ = "%d %b %Y" if frame["time"].str.slice(0, 10).n_unique() > MAX_TICKS else "%d %b %H:%M"
+    x = alt.X(
+        "time", type="temporal", title=None, axis=alt.Axis(tickCount=MAX_TICKS, labelOverlap=True, format=format_)
+    )
     scale = alt.Scale(type="log", zero=False, nice=False, padding=10)
     # All panels have the same ticks: round ones, unless a panel is too narrow for two of them.
     ranges = frame.group_by("panel").agg(low=pl.col("ratio").min(), high=pl.col("ratio").max())
     fewest = min((len(list_round_ticks(*ends)) for ends in ranges.select("low", "high").iter_rows()), default=0)
     axis = build_log_axis(frame["ratio"]) if fewest > 1 else alt.Axis(tickCount=5, format=".3~g")
-    y = alt.Y("ratio", type="quantitative", title=None, scale=scale, axis=axis)
+    y = alt.Y("ratio", type="quantitative", title="times better", scale=scale, axis=axis)
     tooltip = encode_tooltip(frame.drop("panel", "segment"))
     base = alt.Chart().transform_filter("isValid(datum.ratio)").encode(x=x, tooltip=tooltip)
     level = alt.Y("level", type="quantitative")
+    spans = [
+        base.mark_rule(opacity=0.35, color=COLOURS["neutral"]).encode(y=alt.Y("low", type="quantitative"), y2="high")
+    ]
     return [
-        base.mark_rule(opacity=0.35, color=COLOURS["neutral"]).encode(y=alt.Y("low", type="quantitative"), y2="high"),
+        # So many would hide the points and the levels; the tooltip has each interval.
+        *(spans if frame.height <= MAX_SPANS else []),
         base.mark_point(size=22, filled=True, opacity=1, color=COLOURS["baseline"]).encode(y=y),
         base.mark_line(strokeWidth=2, color=COLOURS["accent"]).encode(
             y=level, detail=alt.Detail("segment", type="nominal")
