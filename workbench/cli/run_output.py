@@ -14,7 +14,7 @@ from workbench.console import terminal
 from workbench.console.screen import find_width
 from workbench.console.tables import escape_cell, format_cells, format_table
 from workbench.console.terminal import create_run_progress
-from workbench.core import formats, redaction
+from workbench.core import files, formats, redaction
 from workbench.core.errors import ConfigError, ExitCode, InputError, WorkbenchError
 from workbench.core.files import default_place, is_store_failure
 from workbench.execution import discovery, parameters, runner
@@ -276,6 +276,32 @@ def print_history(
     _print_with_page(
         history_page.build_history_document(found), history_page.format_history(found), page, as_json=as_json
     )
+
+
+def export_run(name: str, place: str | None, kinds: Sequence[str], *, chart: int, out: str | None) -> None:
+    """Write a run in one format to a file, or as text to stdout."""
+    from workbench.runs import export
+
+    if len(kinds) != 1:
+        allowed = [f"--{kind}" for kind in export.FORMATS]
+        raise ConfigError("not one format", where="runs export", found=list(kinds) or None, allowed=allowed)
+    (kind,) = kinds
+    if chart != 1 and kind not in ("png", "svg"):
+        raise ConfigError("only a picture is of one chart", where="--chart", found=chart, do="leave it out")
+    if out is not None and Path(out).is_dir():
+        raise ConfigError("a folder, not a file", where="--out", found=out, allowed="a file such as chart.png")
+    if out is None and kind in ("png", "pdf") and sys.stdout.isatty():
+        raise ConfigError("a picture is not for a terminal", where=f"--{kind}", do=f"add --out run.{kind}")
+    content = export.render_export(export.summarize_run(find_run(name, place)), kind, chart)
+    if out is None:
+        sys.stdout.buffer.write(content)
+        return
+    try:
+        with files.replace_atomically(out) as temporary:
+            temporary.write_bytes(content)
+    except OSError as error:
+        raise ConfigError("cannot write the file", where="--out", found=error.strerror, do="name another") from error
+    terminal.print_text(f"written: {out}", err=True)
 
 
 def check_run(name: str, out: str | None, thresholds: Path, *, as_json: bool) -> int:

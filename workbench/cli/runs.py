@@ -1,4 +1,4 @@
-"""`workbench runs`: list, show, compare, check and prune runs."""
+"""`workbench runs`: list, show, compare, export, check and prune runs."""
 
 from __future__ import annotations
 
@@ -100,6 +100,41 @@ def check_run(
     from workbench.cli import run_output
 
     raise typer.Exit(run_output.check_run(run_id, out, thresholds, as_json=as_json))
+
+
+@app.command(
+    "export",
+    epilog="\b\nExamples:\n"
+    "  workbench runs export sizing --png --out sizing.png\n"
+    '  workbench runs export sizing --markdown >> "$GITHUB_STEP_SUMMARY"\n'
+    "  workbench runs export 20261108T0900 --junit --out junit.xml",
+)
+def export_run(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help=RUN)],
+    png: Annotated[bool, typer.Option("--png", help="A chart as a picture.")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="A chart as a drawing.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Answer, verdict and key numbers, for a comment or a job's summary.")
+    ] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="All of it with all charts; needs Chromium.")] = False,
+    junit: Annotated[bool, typer.Option("--junit", help="Verdict and thresholds as test results.")] = False,
+    chart: Annotated[int, typer.Option(metavar="N", help="Which chart of the report, from 1.")] = 1,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="File to write; text goes to stdout without it.")
+    ] = None,
+    runs: Annotated[
+        str | None, typer.Option("--runs", metavar="DIR", help="Folder or URL (s3://…) of the runs; as --out of list.")
+    ] = None,
+) -> None:
+    """Export a run as a picture, Markdown, PDF or JUnit, to where people talk.
+
+    Absolute paths become names of files: nothing tells of the machine but its processor.
+    """
+    from workbench.cli import run_output
+
+    chosen = {"png": png, "svg": svg, "markdown": markdown, "pdf": pdf, "junit": junit}
+    kinds = [kind for kind, is_chosen in chosen.items() if is_chosen]
+    run_output.export_run(run_id, runs, kinds, chart=chart, out=out)
 
 
 @app.command(
