@@ -37,7 +37,7 @@ def test_the_day_shows_both_parts_stacked_their_band_and_the_nodes(found: Study)
     at_nine = sum(row["gpus"] for row in stacked if row["hour"] == 9)
     hour = found.hours.row(9, named=True)
     assert at_nine == pytest.approx(hour["spark_gpus_p50"] + hour["service_gpus_p50"])
-    assert "GPUs by hour" in describe_spec(made)
+    assert "How many GPUs does each hour need?" in describe_spec(made)
 
 
 def test_a_part_that_is_not_covered_is_not_drawn(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
 def test_a_plan_of_a_service_alone_is_printed(tmp_path: Path, plan: Plan) -> None:
     code, out, err = plan(sizing_run(tmp_path))
     assert (code, err) == (0, "")
-    assert out.startswith("The peak hour needs 6 GPUs on 1 node ")
+    assert out.startswith("Provide 1 node: the 09:00 peak needs 6 GPUs.\nP5 to P95: 6 GPUs on 1 node.\n")
     assert "note: Not covered: Spark jobs (no speedup run given)." in out
     assert "load per replica" in out
 

@@ -148,20 +148,21 @@ def shown(chart: Any, **values: float) -> str:
     """The picture's words, the sliders moved."""
     spec = chart.to_dict()
     for param in spec["params"]:
-        param["value"] = values.get(param["name"], param["value"])
+        if "value" in param:
+            param["value"] = values.get(param["name"], param["value"])
     return " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", vl_convert.vegalite_to_svg(spec)))
 
 
 def test_the_page_calculates_what_python_does(what_if: WhatIf) -> None:
     for users, limit_ms in ((100, 1400), (37, 1400), (250, 1540), (100, 1190)):
         most = -(-users // what_if.table.filter(limit_ms=limit_ms).row(0, named=True)["capacity_low"])
-        assert f"{most:.0f} GPUs" in shown(what_if.chart(), load=users, limit_ms=limit_ms)
+        assert f"{most:.0f} GPUs" in shown(what_if.chart(), load=users, limit_s=limit_ms / 1000)
 
 
 def test_the_sliders_have_the_grid_and_need_no_kernel(what_if: WhatIf) -> None:
     binds = {param["name"]: param["bind"] for param in what_if.chart().to_dict()["params"] if "bind" in param}
-    assert binds["limit_ms"]["step"] == 70
-    assert (1400 - binds["limit_ms"]["min"]) % 70 == 0
+    assert binds["limit_s"]["step"] == 0.07
+    assert round(1400 - 1000 * binds["limit_s"]["min"]) % 70 == 0
     assert binds["load"]["max"] == 400
     assert all("bind" not in param for param in what_if.chart(sliders=False).to_dict()["params"])
 

@@ -19,8 +19,11 @@ PARTS = (("spark_gpus_p50", "Spark"), ("service_gpus_p50", "service"))
 ENDS = ("at its P5", "at its P95")
 
 
-def chart_day(hours: pl.DataFrame) -> alt.Chart:
-    """GPUs of each hour and the nodes that hold them, from HOURS_TABLE."""
+def chart_day(hours: pl.DataFrame, nodes_to_provide: int = 0, gpus_per_node: int = 1) -> alt.Chart:
+    """GPUs of each hour and the nodes to provide for them, from HOURS_TABLE.
+
+    `nodes_to_provide`, `gpus_per_node`: The nodes of the answer, drawn as a line of their GPUs; 0: no line.
+    """
     import altair as alt
 
     figures = ["spark_gpus_p50", "service_gpus_p50", "gpus_p5", "gpus_p50", "gpus_p95", "capacity_gpus", "nodes_p50"]
@@ -29,22 +32,40 @@ def chart_day(hours: pl.DataFrame) -> alt.Chart:
     stacked = frame.unpivot([column for column, name in PARTS if name in parts], index="hour", value_name="gpus")
     stacked = stacked.select("hour", pl.col("variable").replace_strict(dict(PARTS)).alias("part"), "gpus")
     x = alt.X("hour", type="ordinal", title="hour of the day", axis=alt.Axis(labelAngle=0, labelOverlap=True))
-    y = alt.Y("gpus", type="quantitative", title="GPUs", stack="zero", axis=alt.Axis(tickCount=6))
+    highest = max([1.0, float(nodes_to_provide * gpus_per_node), *frame["gpus_p95"].drop_nulls()])
+    # The line of the nodes needs room for its words.
+    scale = alt.Scale(domain=[0, 1.15 * highest], nice=False)
+    y = alt.Y("gpus", type="quantitative", title="GPUs", stack="zero", axis=alt.Axis(tickCount=6), scale=scale)
     colour = alt.Color("part", type="nominal", title=None, scale=alt.Scale(domain=parts, range=assign_colours(parts)))
     order = alt.Order("part", type="nominal", sort="descending")
-    bars = alt.Chart(stacked).mark_bar(width={"band": 0.8}, opacity=0.7)
+    bars = alt.Chart(stacked).mark_bar(width={"band": 0.8}, opacity=0.85)
     base = alt.Chart(frame.select("hour", "nodes_p50", "capacity_gpus", "gpus_p5", "gpus_p50", "gpus_p95"))
     tips = encode_tooltip(frame.select("hour", "gpus_p5", "gpus_p50", "gpus_p95", "nodes_p50", "capacity_gpus"))
-    capacity = base.mark_tick(thickness=2, color=COLOURS["failure"], width={"band": 1})
     # Without a colour it follows the page's text colour, light or dark.
     band = base.mark_rule(strokeWidth=3)
     layered = alt.layer(
         bars.encode(x=x, y=y, color=colour, order=order, tooltip=encode_tooltip(stacked)),
-        capacity.encode(x=x, y=alt.Y("capacity_gpus", type="quantitative"), tooltip=tips),
         band.encode(x=x, y=alt.Y("gpus_p5", type="quantitative"), y2=alt.Y2("gpus_p95"), tooltip=tips),
     )
-    legend = "bars: P50 of each · vertical line: P5 to P95 of both · horizontal line: GPUs of the nodes (P50)"
-    return finish_chart(layered, "GPUs by hour, and the nodes that hold them", legend, frame, height=300)
+    if nodes_to_provide:
+        layered = alt.layer(layered, *_build_provided_line(nodes_to_provide, gpus_per_node))
+    legend = "bars: median GPUs of each part · black line: from P5 to P95 of both together"
+    return finish_chart(layered, "How many GPUs does each hour need?", legend, frame, height=300)
+
+
+def _build_provided_line(nodes: int, gpus_per_node: int) -> list[Any]:
+    """A dashed line at the GPUs of the nodes to provide, with their number."""
+    import altair as alt
+
+    gpus = nodes * gpus_per_node
+    words = f"{nodes} node{'' if nodes == 1 else 's'} to provide: {format_number(gpus)} GPUs"
+    frame = pl.DataFrame({"gpus": [float(gpus)], "words": [words]})
+    base = alt.Chart(frame).encode(y=alt.Y("gpus", type="quantitative"), tooltip=encode_tooltip(frame))
+    text = base.mark_text(align="left", dx=4, dy=-8, fontWeight=600, color=COLOURS["failure"])
+    return [
+        base.mark_rule(color=COLOURS["failure"], strokeDash=[6, 3], strokeWidth=1.5),
+        text.encode(x=alt.value(0), text=alt.Text("words", type="nominal")),
+    ]
 
 
 def chart_idle_cost(hours: pl.DataFrame) -> alt.Chart:
@@ -86,7 +107,7 @@ def chart_information(information: pl.DataFrame) -> alt.Chart:
         label="input",
         value="saving",
         category="kind",
-        subtitle="most that knowing an input exactly can save a day; what chance could have made is left out",
+        subtitle="upper limit of what a perfect measurement of this input would save a day",
     )
 
 

@@ -104,6 +104,11 @@ class Study:
         """The binding constraint; empty if nothing is needed."""
         return next(iter(self.constraints.filter("binding")["constraint"].to_list()), "")
 
+    @property
+    def nodes_to_provide(self) -> int:
+        """Nodes of the peak hour at their upper end, which the answer recommends."""
+        return _round_up_gpus(self.get_figure(peak.NODES)["p95"])
+
     def get_figure(self, name: str) -> dict[str, Any]:
         """A row of table DAY."""
         return self.day.row(by_predicate=pl.col("figure") == name, named=True)
@@ -111,8 +116,7 @@ class Study:
     @property
     def answer(self) -> str:
         """Nodes to provide and GPUs needed at the peak hour, with their interval and the median cost."""
-        gpus, nodes = self.get_figure(peak.GPUS), self.get_figure(peak.NODES)
-        n_nodes = _round_up_gpus(nodes["p95"])
+        gpus, n_nodes = self.get_figure(peak.GPUS), self.nodes_to_provide
         if not n_nodes:
             return "Provide nothing: no hour of the day needs a node."
         at_most = "at most " if self.found.service is not None and self.found.service.at_least else ""
@@ -130,7 +134,8 @@ class Study:
     def details(self) -> tuple[str, ...]:
         """The interval of the nodes, what binds, whether the scheduler keeps up."""
         gpus, nodes = self.get_figure(peak.GPUS), self.get_figure(peak.NODES)
-        interval = f"P5 to P95: {_format_range(gpus)} GPUs on {_format_range(nodes)} nodes"
+        held = _format_range(nodes)
+        interval = f"P5 to P95: {_format_range(gpus)} GPUs on {held} node{'' if held == '1' else 's'}"
         bound = [f"The peak is bound by {self.bound_by}."] if self.bound_by else []
         scheduler = self._scheduler
         ends = f"{_format_middle(gpus, nodes)}{interval}"

@@ -40,7 +40,7 @@ def list_key_numbers(plan_study: Study) -> list[KeyNumber]:
             label,
             _format_figure(row, share, is_ordered=name in (peak.GPUS, peak.NODES)),
             row["unit"],
-            _format_others(row, share),
+            _format_others(row, share, is_ordered=name in (peak.GPUS, peak.NODES)),
         )
         for name, label, share in named
         if name in figures
@@ -56,9 +56,10 @@ def _format_figure(row: dict[str, Any], share: str, *, is_ordered: bool) -> floa
     return int(value) if value.is_integer() else value
 
 
-def _format_others(row: dict[str, Any], share: str) -> str:
+def _format_others(row: dict[str, Any], share: str, *, is_ordered: bool) -> str:
     names = {"p5": "P5", "p50": "median", "p95": "P95"}
-    return ", ".join(f"{name} {format_number(row[other])}" for other, name in names.items() if other != share)
+    others = [(name, _format_figure(row, other, is_ordered=is_ordered)) for other, name in names.items() if other != share]
+    return ", ".join(f"{name} {format_number(figure)}" for name, figure in others)
 
 
 def list_next_steps(plan_study: Study) -> list[str]:

@@ -34,6 +34,7 @@ MEANINGS = {
     "slower": "failure",
     "faster": "accelerator",
     "other": "neutral",
+    "total": "neutral",
     "undecided": "neutral",
     "same": "neutral",
 }

@@ -13,14 +13,16 @@ from workbench.charts.theme import (
     CATEGORIES,
     COLOURS,
     ROW_PX,
+    build_ink_expression,
     build_log_axis,
     encode_rows,
+    encode_series,
     encode_tooltip,
     finish_chart,
     short_number_expression,
 )
 from workbench.indicators.analysis.observations import Observations
-from workbench.indicators.tables import DRIFT, EFFECTS
+from workbench.indicators.tables import DRIFT, EFFECTS, RECOMMENDATIONS
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 if TYPE_CHECKING:
@@ -110,6 +112,55 @@ def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
     )
 
 
+def chart_ranking(table: pl.DataFrame, excluded: pl.DataFrame, baseline: str, margin: float) -> alt.LayerChart:
+    """Draw each stack's ratio over the mix with its interval: which stack is fastest for this work?
+
+    Parameters
+    ----------
+    table, excluded
+        Tables RECOMMENDATIONS and EXCLUDED. Excluded stacks are named below the title, and draw no axis apart.
+    baseline, margin
+        Name of the baseline, and the practical margin as a share, drawn as a band.
+    """
+    import altair as alt
+
+    shown = ("stack", "ratio", "low", "high", "n", "verdict", "predicted")
+    frame = RECOMMENDATIONS.check(table).filter(pl.col("ratio").is_not_null()).select(*shown)
+    what = pl.when(pl.col("stack") == baseline).then(pl.lit("baseline")).otherwise(pl.col("verdict").str.to_lowercase())
+    figure = pl.format("{}, {}", pl.col("ratio").round(3), what)
+    frame = frame.with_columns(told=pl.when(pl.col("stack") == baseline).then(pl.lit("baseline")).otherwise(figure))
+    x = alt.X(
+        "ratio",
+        type="quantitative",
+        title=f"times better than {baseline}",
+        scale=alt.Scale(type="log", nice=False, padding=24),
+        axis=build_log_axis([*frame["low"], *frame["high"], *frame["ratio"], 1 / (1 + margin), 1 + margin]),
+    )
+    shades = {
+        "condition": [
+            {"test": f"datum.verdict == '{verdict}'", "value": _SHADES[verdict]} for verdict in (FASTER, SLOWER, SAME)
+        ],
+        "value": COLOURS["neutral"],
+    }
+    base = alt.Chart(frame).encode(y=encode_rows("stack"), tooltip=encode_tooltip(frame, leave_out=("told",)))
+    spans = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(strokeWidth=8, opacity=0.35)
+    layers = [
+        _chart_margin_band(margin),
+        spans.encode(x=alt.X("low", type="quantitative"), x2=alt.X2("high"), color=shades),
+        base.mark_point(size=90, filled=True, opacity=1).encode(x=x, color=shades),
+        base.mark_text(align="right", dy=-11).encode(x=alt.value("width"), text=alt.Text("told", type="nominal")),
+    ]
+    reasons = excluded.select("stack", pl.col("reason").str.split(":").list.first()).iter_rows()
+    left_out = [f"{stack} ({reason})" for stack, reason in reasons]
+    subtitle = join_sentences(
+        f"band: the {100 * margin:.2g} % margin, within which differences do not matter",
+        f"excluded: {', '.join(left_out[:3])}{' and more' if len(left_out) > 3 else ''}" if left_out else "",
+    )
+    title = "Which stack is fastest for this work?"
+    height = (ROW_PX + 16) * max(1, frame.height) + 20
+    return finish_chart(alt.layer(*layers), title, subtitle, frame.drop("told"), height=height)
+
+
 def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
     """Draw the ratio of each stack and metric as a cell: which stack is better at what?
 
@@ -147,20 +198,26 @@ def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
         interpolate="lab",
     )
     legend = alt.Legend(title="times better", format=".2~g", values=[0.5, 0.7, 1, 1.4, 2], gradientLength=180)
+    # A pale cell lies on the page, dark or light, and its letters are those of the page.
+    decided = "datum.verdict == 'FASTER' || datum.verdict == 'SLOWER'"
     cells = base.mark_rect(cornerRadius=2).encode(
         color=alt.Color("ratio", type="quantitative", scale=scale, legend=legend),
-        opacity=alt.condition("datum.verdict == 'FASTER' || datum.verdict == 'SLOWER'", alt.value(1), alt.value(0.28)),
+        opacity=alt.condition(decided, alt.value(1), alt.value(0.28)),
     )
     figure = short_number_expression("datum.ratio")
     open_ = "datum.verdict == 'UNDECIDED'"
     text = f"!isValid(datum.ratio) ? '–' : ({open_} ? '(' : '') + ({figure}) + ({open_} ? ')' : '')"
-    texts = base.mark_text(text=alt.ExprRef(text), fontWeight=500)
+    ink = build_ink_expression("scale('color', datum.ratio)")
+    texts = [
+        base.transform_filter(f"!({decided})").mark_text(text=alt.ExprRef(text), fontWeight=500),
+        base.transform_filter(decided).mark_text(text=alt.ExprRef(text), fontWeight=500, color=alt.ExprRef(ink)),
+    ]
     stacks = list_categories(frame, "stack")
     subtitle = join_sentences(
         "figures: times better than the baseline", "brackets: undecided", "pale: neither faster nor slower", left_out
     )
     title = "Which stack is better at what?"
-    return finish_chart(alt.layer(cells, texts), title, subtitle, frame, height=max(80, (ROW_PX + 6) * len(stacks)))
+    return finish_chart(alt.layer(cells, *texts), title, subtitle, frame, height=max(80, (ROW_PX + 6) * len(stacks)))
 
 
 def build_baseline_factors(observations: Observations) -> pl.DataFrame:
@@ -204,10 +261,7 @@ def chart_drift(observations: Observations, drift: pl.DataFrame, *, first: Colle
         axis=build_log_axis(lines["factor"]),
         scale=alt.Scale(type="log", nice=False, padding=14),
     )
-    shades = [CATEGORIES[place % len(CATEGORIES)] for place in range(len(names))]
-    legend = alt.Legend(title=None, symbolType="stroke", symbolStrokeWidth=3, columns=4, labelLimit=220)
-    shade = alt.Color("metric", type="nominal", scale=alt.Scale(domain=names, range=shades), legend=legend)
-    base = alt.Chart(lines).encode(x=x, y=y, color=shade, tooltip=encode_tooltip(lines))
+    base = alt.Chart(lines).encode(x=x, y=y, tooltip=encode_tooltip(lines), **encode_series(lines, "metric", names))
     layers: list[Any] = [base.mark_line(strokeWidth=1.6), base.mark_point(size=18, filled=True, opacity=1)]
     changed = DRIFT.check(drift).filter(pl.col("changed")).select("metric", "change_at", "factor", "adjusted_p_value")
     if changed.height:

@@ -13,7 +13,7 @@ import polars as pl
 from workbench.indicators import summary
 from workbench.indicators.analysis.effects import Comparison, compare_session, format_dimension_effects
 from workbench.indicators.analysis.observations import describe_reports, load_observations
-from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, chart_mix
+from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, chart_mix, chart_ranking
 from workbench.indicators.config import NotebookConfig
 from workbench.indicators.contract.indicator import Case, Indicator
 from workbench.indicators.invariants import check_study
@@ -137,6 +137,11 @@ class Study:
         """Ratios that no run measured."""
         table = self.recommendation.table
         return ("predicted",) if table.filter(pl.col("recommended") & pl.col("predicted")).height else ()
+
+    def chart_ranking(self) -> alt.LayerChart:
+        """Each stack over the mix against the margin."""
+        found, observed = self.recommendation, self.comparison.observed
+        return chart_ranking(found.table, found.excluded, observed.session.baseline, found.margin)
 
     @property
     def mix(self) -> str:

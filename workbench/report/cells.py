@@ -162,6 +162,7 @@ def prepare_page(notebook: Any, record: dict[str, Any], token: str) -> PageConte
         if cell.cell_type == "markdown":
             cell.source = embed_attachments(cell.source, cell.get("attachments") or {})
     page.title = _take_title(notebook.cells)
+    _mark_introduction(notebook.cells)
     code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
     page.code_cells = len(code)
     page.headline = _find_headline(code)
@@ -237,6 +238,13 @@ def _take_title(cells: list[Any]) -> str | None:
         cell, match = heading
         cell.source = cell.source[match.end() :]
     return title
+
+
+def _mark_introduction(cells: list[Any]) -> None:
+    """Mark the text below the title, which is about the notebook: a reader of its report comes for the answer."""
+    first = cells[0] if cells else None
+    if first is not None and first.cell_type == "markdown" and first.source.strip():
+        first.metadata["workbench"] = {"introduction": True}
 
 
 def _find_headline(code: list[Any]) -> dict[str, Any] | None:

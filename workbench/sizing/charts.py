@@ -18,6 +18,7 @@ from workbench.charts.theme import (
     encode_tooltip,
     finish_chart,
 )
+from workbench.core.errors import InputError
 from workbench.core.formats import format_ends, format_number
 from workbench.sizing.estimation.gpu_estimates import LAW_PARAMETERS, MAX_GPU_EXTRAPOLATION, capacity_by_law
 from workbench.sizing.estimation.method_comparison import TRUE_NEED_LABEL
@@ -27,8 +28,17 @@ from workbench.sizing.tables import BACKLOG, COMPARISON, GOODPUT, POINTS, QUANTI
 if TYPE_CHECKING:
     import altair as alt
 
+    from workbench.sizing.estimation.sizing_answer import SizingAnswer
+
 MAX_CHART_POINTS = 1_000
 USED, LEFT_OUT = "used", "left out"
+MEASURED, ASKED, VERIFIED, NOT_HELD = "measured", "asked", "verified", "not held"
+_NEED_POINTS = {
+    MEASURED: (COLOURS["accent"], "circle"),
+    ASKED: (CATEGORIES[1], "diamond"),
+    VERIFIED: (COLOURS["accelerator"], "square"),
+    NOT_HELD: (COLOURS["failure"], "cross"),
+}
 MAX_BACKLOG_STEPS = 4
 MAX_SCALING_POINTS = 200
 
@@ -80,6 +90,111 @@ def chart_ladder(
     return finish_chart(alt.layer(*layers), _capacity_title(estimate), note, frame, height=320)
 
 
+def chart_need(answer: SizingAnswer) -> alt.Chart:
+    """How many GPUs does a load need?
+
+    Parameters
+    ----------
+    answer
+        The answer, whose binding target is drawn.
+
+    Raises
+    ------
+    InputError
+        There is no estimate to draw.
+
+    Notes
+    -----
+    Of one GPU count the line is straight, and its band the 90 % interval of what those GPUs carry. Of several it is
+    that of the scaling law, and only the asked load has an interval. Does not show the other targets.
+    """
+    import altair as alt
+
+    row = answer.binding
+    if row is None or row["gpus"] is None or not row["capacity"]:
+        raise InputError("no estimate to draw", where="chart_need", do="draw the measured levels: chart_ladder")
+    line = _build_need_line(answer, row)
+    unit = "users" if row["load_unit"] == "users" else "requests a second"
+    x = alt.X(
+        "load", type="quantitative", title=unit, scale=alt.Scale(zero=True, nice=False), axis=alt.Axis(tickCount=8)
+    )
+    y = alt.Y("gpus", type="quantitative", title="GPUs", axis=alt.Axis(tickCount=6, tickMinStep=1, format=",d"))
+    base = alt.Chart(line).encode(x=x, tooltip=encode_tooltip(line))
+    ends = {"y": alt.Y("gpus_low", type="quantitative"), "y2": alt.Y2("gpus_high")}
+    layers = [
+        base.mark_area(opacity=0.2, color=COLOURS["accelerator"]).encode(**ends),
+        base.mark_line(strokeWidth=2, color=COLOURS["accelerator"]).encode(y=y),
+    ]
+    points = _list_need_points(answer, row)
+    kinds = points["kind"].unique(maintain_order=True).to_list()
+    shades = alt.Scale(domain=kinds, range=[_NEED_POINTS[kind][0] for kind in kinds])
+    shapes = alt.Scale(domain=kinds, range=[_NEED_POINTS[kind][1] for kind in kinds])
+    legend = alt.Legend() if len(kinds) > 1 else None
+    dots = alt.Chart(points).encode(
+        x=x,
+        y=y,
+        color=alt.Color("kind", type="nominal", title=None, scale=shades, legend=legend),
+        tooltip=encode_tooltip(points, leave_out=("told",)),
+    )
+    asked = dots.transform_filter("isValid(datum.gpus_low) && isValid(datum.gpus_high)")
+    shape = alt.Shape("kind", type="nominal", title=None, scale=shapes, legend=legend)
+    layers += [
+        asked.mark_rule(strokeWidth=2).encode(**ends),
+        dots.mark_point(filled=True, opacity=1, size=110).encode(shape=shape),
+        # Near the axis a label goes to the right, else to the left, where there is room.
+        *(
+            dots.transform_filter(f"datum.kind == '{kind}'")
+            .mark_text(align=align, dx=shift, dy=lift, fontWeight=600)
+            .encode(text=alt.Text("told", type="nominal"))
+            for kind, align, shift, lift in ((MEASURED, "left", 10, 12), (ASKED, "right", -10, -8))
+        ),
+    ]
+    note = join_sentences(
+        "line: estimate",
+        "band: 90 % interval" if line["gpus_low"].null_count() < line.height else "bar: 90 % interval",
+        str(row["verdict"]),
+    )
+    return finish_chart(alt.layer(*layers), "How many GPUs does the load need?", note, points.drop("told"), height=300)
+
+
+def _build_need_line(answer: SizingAnswer, row: dict[str, Any]) -> pl.DataFrame:
+    """GPUs over the load, from none to half as much again as was asked: `load, gpus, gpus_low, gpus_high`."""
+    schema = dict.fromkeys(("load", "gpus", "gpus_low", "gpus_high"), pl.Float64)
+    laws = answer.scaling.filter((pl.col("target") == row["target"]) & pl.col("gpus").is_not_null())
+    chosen = laws.filter(pl.col("gpus").is_between(row["gpus"] - 1e-6, row["gpus"] + 1e-6))
+    if chosen.height:
+        law = [chosen.row(0, named=True)[name] or 0.0 for name in LAW_PARAMETERS]
+        counts = range(1, math.ceil(1.5 * row["gpus"]) + 1, max(1, math.ceil(row["gpus"] / MAX_SCALING_POINTS)))
+        carried = [(capacity_by_law(law, count), float(count)) for count in counts]
+        return pl.DataFrame([(load, gpus, None, None) for load, gpus in carried], schema=schema, orient="row")
+    each = [
+        row["test_gpus"] / row[name] if row[name] else None for name in ("capacity", "capacity_high", "capacity_low")
+    ]
+    loads = [answer.load * part / 30 for part in range(46)]
+    rows = [(load, *(None if slope is None else load * slope for slope in each)) for load in loads]
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _list_need_points(answer: SizingAnswer, row: dict[str, Any]) -> pl.DataFrame:
+    """What was asked, what the test GPUs carried, and what was driven to verify it."""
+    unit = "users" if row["load_unit"] == "users" else "requests/s"
+    rows: list[tuple[Any, ...]] = [
+        (row["capacity"], row["test_gpus"], MEASURED, None, None, f"{_format_gpus(row['test_gpus'])} measured"),
+    ]
+    driven = answer.verification
+    if driven is not None and driven.height:
+        for one in driven.filter(target=row["target"]).iter_rows(named=True):
+            kind = VERIFIED if one["verdict"] == "held" else NOT_HELD
+            rows.append((one["driven_load"], one["gpus"], kind, None, None, ""))
+    count = answer.recommended
+    if count is not None:
+        told = f"{_format_gpus(count)} for {answer.load:g} {unit}"
+        rows.append((answer.load, count, ASKED, row["gpus_low"], row["gpus_high"], told))
+    names = {"load": pl.Float64, "gpus": pl.Float64, "kind": pl.String}
+    more = {"gpus_low": pl.Float64, "gpus_high": pl.Float64, "told": pl.String}
+    return pl.DataFrame(rows, schema=names | more, orient="row", strict=False)
+
+
 def _format_gpus(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
@@ -113,7 +228,8 @@ def _load_axis(frame: pl.DataFrame, estimate: dict[str, Any], name: str = "load"
     scale = (
         alt.Scale(type="log", base=2, nice=False, padding=14) if log else alt.Scale(zero=False, nice=False, padding=14)
     )
-    title = "users with a request in flight" if estimate["load_unit"] == "users" else "arrivals per s"
+    title = "users with a request in flight" if estimate["load_unit"] == "users" else "arrivals a second"
+    title += ", log scale" if log else ""
     axis = alt.Axis(
         format=",~g", labelOverlap="greedy", **({"values": _list_doublings(loads)} if log else {"tickCount": 8})
     )
@@ -127,13 +243,14 @@ def _list_doublings(loads: list[float]) -> list[float]:
     return at
 
 
-def _latency_axis(frame: pl.DataFrame, limit_s: float) -> Any:
+def _latency_axis(frame: pl.DataFrame, estimate: dict[str, Any]) -> Any:
     """Vertical axis of latencies in seconds, from 0 to above the limit and all of columns value_s and high_s."""
     import altair as alt
 
     highest = [value for name in ("value_s", "high_s") for value in frame[name].drop_nulls().to_list()]
-    scale = alt.Scale(zero=True, nice=False, domainMax=1.08 * max([limit_s, *highest]))
-    return alt.Y("value_s", type="quantitative", title="latency (s)", scale=scale, axis=alt.Axis(tickCount=6))
+    scale = alt.Scale(zero=True, nice=False, domainMax=1.08 * max([estimate["limit_s"], *highest]))
+    name = format_quantile(estimate["metric"], estimate["q"])
+    return alt.Y("value_s", type="quantitative", title=f"{name} (s)", scale=scale, axis=alt.Axis(tickCount=6))
 
 
 def _capacity_layers(estimate: dict[str, Any]) -> list[Any]:
@@ -160,7 +277,7 @@ def _curve_layers(curve: pl.DataFrame | None, drawn: pl.DataFrame, estimate: dic
     if curve is None or not curve.height or not drawn.height:
         return []
     line = alt.Chart(curve).mark_line(strokeWidth=2, opacity=0.7, color=COLOURS["accent"])
-    return [line.encode(x=_load_axis(drawn, estimate), y=_latency_axis(drawn, estimate["limit_s"]))]
+    return [line.encode(x=_load_axis(drawn, estimate), y=_latency_axis(drawn, estimate))]
 
 
 def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
@@ -169,7 +286,7 @@ def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
 
     if not drawn.height:
         return []
-    x, y = _load_axis(drawn, estimate), _latency_axis(drawn, estimate["limit_s"])
+    x, y = _load_axis(drawn, estimate), _latency_axis(drawn, estimate)
     names = [name for name in (USED, LEFT_OUT) if name in drawn["use"].to_list()]
     scale = alt.Scale(
         domain=names, range=[{USED: COLOURS["accent"], LEFT_OUT: COLOURS["failure"]}[name] for name in names]

@@ -74,7 +74,7 @@ def test_a_move_draws_the_shown_chart_again() -> None:
     drawn: list[Any] = []
     controls._chart = type("Handle", (), {"update": lambda _, chart: drawn.append(chart.to_dict())})()
     controls.limit.value = 1200
-    assert [param["value"] for param in drawn[0]["params"] if param["name"] == "limit_ms"] == [1200]
+    assert [param["value"] for param in drawn[0]["params"] if param["name"] == "limit_s"] == [1.2]
 
 
 def test_headless_the_chart_has_sliders_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,11 +210,13 @@ def _answer_keep(
     same = tuple(name for name, verdict in verdicts.items() if verdict.preferred == SAME)
     undecided = {name: verdict for name, verdict in verdicts.items() if verdict.preferred == UNDECIDED}
     if undecided:
-        reason, more = _explain_undecided(undecided, margin)
+        reason, short_reason, more = _explain_undecided(undecided, margin)
         names = format_items(undecided, MAX_NAMES)
         sentence = f"Keep {baseline} for now: not decided for {names}, {reason}{more}"
         claim = fit_answer(
             f"Keep {baseline} for now: {names} not decided, {reason}.",
+            f"Keep {baseline} for now: {names} not decided, {short_reason}.",
+            f"Keep {baseline} for now: {len(undecided)} others not decided, {short_reason}.",
             f"Keep {baseline} for now: {names} not decided.",
             f"Keep {baseline} for now: {len(undecided)} other stacks are not decided.",
             f"Not decided: keep {baseline} for now.",
@@ -239,21 +241,22 @@ def _answer_kept(baseline: str, reason: str) -> Answer:
     return Answer(baseline, "keep", f"Keep {baseline}: {reason}", claim)
 
 
-def _explain_undecided(undecided: Mapping[str, MixVerdict], margin: float) -> tuple[str, str]:
-    """Why these stacks are not decided, and how many rounds would decide all of them; empty where that is unknown."""
+def _explain_undecided(undecided: Mapping[str, MixVerdict], margin: float) -> tuple[str, str, str]:
+    """Why these stacks are not decided, the same in short, and how many rounds would decide all; empty: unknown."""
     intervals = [verdict.interval for verdict in undecided.values()]
     ends = [end for interval in intervals for end in (interval.low, interval.high) if end is not None]
     reach_pct = max((abs(ratio_to_percent(end)) for end in ends), default=None)
     obstacle = next((verdict.obstacle for verdict in undecided.values() if verdict.obstacle), None)
     if reach_pct is None:
-        reason = "there are no intervals"
+        reason = short = "there are no intervals"
     elif reach_pct > 100 * margin or obstacle is None:
         reason = f"intervals reach ±{format_percent(reach_pct)}, wider than the {100 * margin:.2g} % margin"
+        short = f"±{format_percent(reach_pct)} of {100 * margin:.2g} % allowed"
     else:
-        reason = obstacle
+        reason = short = obstacle
     counts = [verdict.rounds_needed for verdict in undecided.values() if verdict.rounds_needed is not None]
     more = f"; about {max(counts)} rounds would likely decide" if counts and len(counts) == len(undecided) else ""
-    return reason, more
+    return reason, short, more
 
 
 def _format_ratio(contender: Accepted, baseline: str) -> str:

@@ -4,6 +4,9 @@
   const data = (id) => JSON.parse(document.getElementById(id).textContent);
   const charts = () => [...document.querySelectorAll("figure.chart")];
 
+  // Vega-Lite warns, past any level, of each chart whose rows set its height.
+  const warn = console.warn.bind(console);
+  console.warn = (...words) => { if (!String(words[1]).startsWith('Dropping "fit-')) warn(...words); };
   const parts = (spec) => spec.layer || spec.vconcat || spec.hconcat || spec.concat || [];
   const isPlain = (spec) => Boolean(spec.mark || spec.layer) && !(spec.encoding && (spec.encoding.row || spec.encoding.column || spec.encoding.facet));
   const merge = (base, over) => {
@@ -104,10 +107,13 @@
         if (Math.abs(missing) > 2) await embed(scaled(first, 1, missing));
       }
       figure.classList.add("drawn");
+      figure.classList.remove("undrawn");
       figure.classList.toggle("drawn-dark", dark);
       hint(figure, source);
+      resettable(figure);
     } catch (error) {
       figure.classList.remove("drawn");
+      figure.classList.add("undrawn");
       box.textContent = `This chart could not be drawn (${error.message}); its picture stands in.`;
     }
   }
@@ -130,6 +136,18 @@
     line.className = "hint";
     line.textContent = told.join("; ");
     figure.querySelector(".canvas").after(line);
+  }
+
+  // Sliders and lists below a chart, back to what was asked.
+  function resettable(figure) {
+    const bindings = figure.querySelector(".vega-bindings:not(:empty)");
+    if (!bindings) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "keep";
+    button.textContent = "Reset";
+    button.addEventListener("click", () => draw(figure));
+    bindings.append(button);
   }
 
   // The wheel belongs to the page until a chart was clicked, or Ctrl is held.

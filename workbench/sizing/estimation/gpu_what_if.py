@@ -309,14 +309,16 @@ def chart_what_if(
     )
     limits = rows["limit_ms"].to_list()
     chosen_load = alt.param(name="load", value=load, bind=_load_slider(load, load_unit) if sliders else alt.Undefined)
+    # Rows are looked up by whole milliseconds; people set seconds, as in the goal.
     chosen_limit = alt.param(
-        name="limit_ms", value=limit_ms, bind=_limit_slider(limits, goal) if sliders and limits else alt.Undefined
+        name="limit_s", value=limit_ms / 1000, bind=_limit_slider(limits, goal) if sliders and limits else alt.Undefined
     )
+    limit_of_row = alt.param(name="limit_ms", expr="round(1000 * limit_s)")
     layers = _what_if_layers(rows, limits, goal)
-    layered = alt.layer(*layers).add_params(chosen_load, chosen_limit)
+    layered = alt.layer(*layers).add_params(chosen_load, chosen_limit, limit_of_row)
     named = "users" if load_unit == "users" else "requests a second"
     note = join_sentences(
-        f"as drawn: {load:g} {named}; the sliders change it" if sliders else f"{load:g} {named}",
+        f"at first for {load:g} {named}; move the sliders" if sliders else f"{load:g} {named}",
         "bars: 90 % intervals, their upper end is recommended",
         f"linear scaling from {test_gpus} GPU{'' if test_gpus == 1 else 's'} assumed",
     )
@@ -339,23 +341,25 @@ def _what_if_layers(rows: pl.DataFrame, limits: list[int], goal: Goal) -> list[a
         .transform_calculate(fewest=f"{per} / datum.capacity_high")
         .transform_calculate(most=f"{per} / datum.capacity_low")
         .transform_calculate(said=GPU_TEXT_EXPR)
+        .transform_calculate(top="isValid(datum.capacity_low) ? datum.most : datum.gpus")
+        .transform_calculate(limit_s="datum.limit_ms / 1000")
     )
     x = alt.X(
         "limit_ms",
         type="quantitative",
-        title=f"limit of {format_quantile(goal.metric, goal.q)} (ms)",
+        title=f"limit of {format_quantile(goal.metric, goal.q)} (s)",
         scale=_limit_scale(limits),
-        axis=alt.Axis(format=",d", tickCount=8),
+        axis=alt.Axis(labelExpr="format(datum.value / 1000, '.3~g')", tickCount=8),
     )
     y = alt.Y(
         "gpus",
         type="quantitative",
         title="GPUs",
         scale=alt.Scale(zero=True, nice=True),
-        axis=alt.Axis(tickCount=6, tickMinStep=1, format=",d"),
+        axis=alt.Axis(tickCount=6, tickMinStep=1, format=",d", minExtent=36),
     )
     tips = [
-        alt.Tooltip("limit_ms", type="quantitative", title="limit (ms)", format=","),
+        alt.Tooltip("limit_s", type="quantitative", title="limit (s)", format=",.3~g"),
         *(
             alt.Tooltip(name, type="quantitative", title=words, format=",.1f")
             for name, words in (("gpus", "GPUs"), ("fewest", "90 % interval from"), ("most", "to"))
@@ -368,8 +372,9 @@ def _what_if_layers(rows: pl.DataFrame, limits: list[int], goal: Goal) -> list[a
     dots = base.mark_point(size=38, filled=True, opacity=1, color=COLOURS["accent"]).encode(x=x, y=y, tooltip=tips)
     here = base.transform_filter("datum.limit_ms == limit_ms")
     chosen = here.mark_point(size=150, filled=True, opacity=1, color=COLOURS["failure"]).encode(x=x, y=y, tooltip=tips)
-    words = here.mark_text(align="left", dx=10, dy=-12, fontSize=15, fontWeight=600).encode(
-        x=x, y=y, text=alt.Text("said", type="nominal")
+    # At the end that is recommended, not at the estimate.
+    words = here.mark_text(align="left", dx=10, dy=-8, fontSize=15, fontWeight=600).encode(
+        x=x, y=alt.Y("top", type="quantitative"), text=alt.Text("said", type="nominal")
     )
     return [spans, dots, chosen, words]
 
@@ -395,7 +400,10 @@ def _limit_slider(limits: list[int], goal: Goal) -> Any:
 
     step = limits[1] - limits[0] if len(limits) > 1 else 1
     return alt.binding_range(
-        min=limits[0], max=limits[-1], step=step, name=f"Limit of {format_quantile(goal.metric, goal.q)} (ms) "
+        min=limits[0] / 1000,
+        max=limits[-1] / 1000,
+        step=step / 1000,
+        name=f"Limit of {format_quantile(goal.metric, goal.q)} (s) ",
     )
 
 
