@@ -163,6 +163,16 @@ def test_a_job_file_installs_this_package_and_keeps_the_report_whatever_happens(
         assert document["permissions"] == {"contents": "read"}
 
 
+def test_a_comment_has_only_the_rights_that_it_needs_and_takes_its_text_from_the_run() -> None:
+    document = yaml.safe_load(GITHUB.with_name("comment.yml").read_text())
+    lines = [step["run"] for step in document["jobs"]["comment"]["steps"] if "run" in step]
+    assert lines[0] == f"pip install {PACKAGE}"
+    (export,) = [line for line in lines if "runs export" in line]
+    (comment,) = [line for line in lines if line.startswith("gh pr comment")]
+    assert export.split("--out ")[1] in comment
+    assert document["permissions"] == {"contents": "read", "pull-requests": "write"}
+
+
 # In make test-all.
 @pytest.mark.notebook
 @pytest.mark.slow
@@ -185,13 +195,16 @@ def test_the_commands_of_a_job_file_fail_past_a_threshold_and_the_report_is_ther
     code = 0
     for line, always in list_steps(path)[1:]:
         if code == 0 or always:
-            done = run_shell(box, line, EVENT_LOG="logs/nightly.zstd")
+            done = run_shell(box, line, EVENT_LOG="logs/nightly.zstd", GITHUB_STEP_SUMMARY="summary.md")
             code = code or done.returncode
     assert code == int(broken)
     (run,) = json.loads((box / "summary.json").read_text())["runs"]
     assert Path(run["report"]).is_file()
     assert run["thresholds"]["broken"] == int(broken)
     assert (box / "runs" / "index.html").is_file()
+    if path == GITHUB:
+        assert (box / "summary.md").read_text().startswith("### ")
+        assert (box / "runs" / "junit.xml").is_file()
 
 
 def list_calls() -> dict[str, dict[str, Any]]:

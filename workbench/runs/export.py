@@ -32,7 +32,7 @@ _STYLE = """body{font:11pt/1.45 system-ui,sans-serif;max-width:180mm;margin:0 au
 h1{font-size:16pt;margin:0 0 4pt}.question{color:#57606a;margin:0 0 10pt}table{border-collapse:collapse;margin:8pt 0}
 th,td{padding:3pt 10pt 3pt 0;text-align:left;border-bottom:.5pt solid #d0d7de}
 td.n{text-align:right}thead{display:table-header-group}
-figure{margin:14pt 0;break-inside:avoid}figure svg{max-width:100%;height:auto}
+figure{margin:14pt 0;break-inside:avoid}figure svg{max-width:100%;height:auto;overflow:visible}
 pre{white-space:pre-wrap}@page{size:A4;margin:16mm}"""
 
 
