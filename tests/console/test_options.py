@@ -18,12 +18,14 @@ from workbench.console.options import (
     ModelCommand,
     OptionValues,
     build_group,
+    find_sample,
     parse_json_option,
     parse_numbers,
     parse_pairs,
     take_options_from,
 )
 from workbench.core.errors import ConfigError
+from workbench.core.files import SHIPPED
 from workbench.sizing.commands.estimate import Price, Rate, Users
 from workbench.sizing.config import SweepConfig
 
@@ -221,3 +223,14 @@ def test_help_tells_the_models_default_and_meaning() -> None:
     meaning = SweepConfig.model_fields["think_time_s"].description
     assert f"--think-time S {meaning} [default: 0]" in told
     assert "[default: 200]" in told
+
+
+def test_samples_of_the_examples_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "data/samples/eventlogs/failing.zstd"
+    monkeypatch.chdir(tmp_path)
+    assert find_sample(name) == str(SHIPPED / name)
+    assert find_sample("data/samples/none.zstd") == "data/samples/none.zstd"
+    assert find_sample("data/samples/../../README.md") == "data/samples/../../README.md"
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).touch()
+    assert find_sample(name) == name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import os
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from workbench.console.screen import open_screen
 from workbench.core.errors import ConfigError
+from workbench.core.files import SHIPPED
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -140,6 +142,14 @@ def take_options_from(
     return decorate
 
 
+def find_sample(text: str) -> str:
+    """The shipped sample that `data/samples/...` means where the present folder has none; any other text is itself."""
+    if not text.startswith("data/samples/") or os.path.lexists(text):
+        return text
+    sample = SHIPPED / text
+    return str(sample) if ".." not in sample.parts and sample.exists() else text
+
+
 class HelpCommand(TyperCommand):
     """A command whose help names values by what is typed, and shows options in the groups that they name.
 
@@ -151,6 +161,10 @@ class HelpCommand(TyperCommand):
         parameters = super().get_params(ctx)
         at = next((at for at, parameter in enumerate(parameters) if parameter.name == "as_json"), None)
         return parameters if at is None else [*parameters[: at + 1], _build_wide_option(), *parameters[at + 1 :]]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; samples of the help's examples are found from any folder."""
+        return super().parse_args(ctx, [find_sample(text) for text in args])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, its output fitted to the terminal."""

@@ -134,7 +134,7 @@ def parse_integer(text: str) -> int:
     ValueError: write 7 for the number; where the text itself counts (an id), declare the parameter as str
     """
     if not re.fullmatch(r"[+-]?[0-9]{1,4000}", text):
-        raise ValueError("write a whole number")
+        raise ValueError("write digits only, such as 12")
     if str(int(text)) != text:
         advice = "where the text itself counts (an id), declare the parameter as str"
         raise ValueError(f"write {int(text)} for the number; {advice}")

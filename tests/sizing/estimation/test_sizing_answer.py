@@ -84,7 +84,10 @@ def test_an_interval_of_a_law_without_an_upper_end_asks_for_more_gpus() -> None:
     words = "its interval has no upper end up to 4 GPUs, twice the largest measured count; measure a larger one"
     assert replace(found, estimates=open_end).reasons == [f"runtime p95 <= 1.5 s: {words}"]
     alone = replace(found, estimates=open_end, scaling=found.scaling.clear())
-    assert alone.reasons == ["runtime p95 <= 1.5 s: its interval has no upper end; measure lower loads"]
+    words = "its interval has no upper end; raise the limit, or speed the service up"
+    assert alone.reasons == [f"runtime p95 <= 1.5 s: {words}"]  # One user is the lowest load there is.
+    more = replace(alone, points=alone.points.filter(pl.col("load") > 1))
+    assert more.reasons == ["runtime p95 <= 1.5 s: its interval has no upper end; measure lower loads"]
 
 
 @pytest.mark.parametrize(("think_time_s", "users"), [(0.0, [2, 8, 12]), (10.0, [10, 60, 120])])

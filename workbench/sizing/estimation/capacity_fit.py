@@ -346,7 +346,7 @@ def _add_interval(capacity: Capacity, drawn: Floats, loads: Floats, points: Floa
     value = capacity.value
     if value is None or np.isnan(value) or value < loads[0] / MAX_EXTRAPOLATION:
         reason = f"{points[0]:.4g} s at the lowest load of {loads[0]:g} exceeds the limit of {limit_s:g} s"
-        return replace(ends, value=None, reason=reason, advice="measure lower loads, or raise the limit")
+        return replace(ends, value=None, reason=reason, advice=_advise_below(loads[0]))
     if value > reach or (ends.low is not None and ends.low > reach):
         place = "is far below" if points[-1] <= limit_s else "does not differ clearly from lower loads, nor from"
         reason = f"{points[-1]:.4g} s at the largest load of {loads[-1]:g} {place} the limit of {limit_s:g} s"
@@ -437,12 +437,17 @@ def estimate_bounded_capacity(
     return _check_samples(_bound_from_above(capacity, served, ceiling, q, limit_s), served, q)
 
 
+def _advise_below(lowest: float) -> str:
+    """What to do where the lowest load is too slow already: below one user there is none."""
+    return "measure lower loads, or raise the limit" if lowest > 1 else "raise the limit, or speed the service up"
+
+
 def _fit_levels(levels: Sequence[Level], q: float, limit_s: float, draws: int, seed: int) -> Capacity:
     """`estimate_capacity`, which says nothing of one level alone, and mistakes two groups of latencies for the load."""
     capacity = estimate_capacity(levels, q, limit_s, draws=draws, seed=seed)
     if len(levels) == 1 and (value := quantiles.compute_quantile(levels[0].values, q)) > limit_s:
         reason = f"{value:.4g} s at the lowest load of {levels[0].load:g} exceeds the limit of {limit_s:g} s"
-        return replace(capacity, reason=reason, advice="measure lower loads, or raise the limit")
+        return replace(capacity, reason=reason, advice=_advise_below(levels[0].load))
     if capacity.value is not None and capacity.low is not None and capacity.high is not None:
         return capacity
     groups = next((text for level in levels if (text := describe_groups(level.values, q, limit_s))), None)

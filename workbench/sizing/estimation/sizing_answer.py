@@ -340,7 +340,9 @@ class SizingAnswer:
         """Why an interval has no upper end, and what to measure."""
         counts = self.scaling.filter(self.scaling["target"] == target)["counts"].to_list()
         if not counts:
-            return "; measure lower loads"
+            lowest = self.points["load"].min() if self.points.height else None
+            is_one = isinstance(lowest, int | float) and lowest <= 1
+            return "; raise the limit, or speed the service up" if is_one else "; measure lower loads"
         max_gpus = MAX_GPU_EXTRAPOLATION * max(counts[0])
         return f" up to {max_gpus} GPUs, twice the largest measured count; measure a larger one"
 
