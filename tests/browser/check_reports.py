@@ -21,7 +21,7 @@ from tests.browser import pages  # noqa: E402 - the script is called by its path
 from workbench.runs import run_folder  # noqa: E402
 
 # A report is mailed.
-MAX_PAGE_BYTES = 2_500_000
+MAX_PAGE_BYTES = 1_500_000
 
 
 def main(folder: Path) -> int:

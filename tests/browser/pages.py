@@ -99,6 +99,9 @@ def specs(page: Page) -> list[dict[str, Any]]:
 def expected_marks(spec: dict[str, Any]) -> dict[str, int]:
     """How many marks each view must show, by the name of its group in the drawing, from nothing but its data."""
     values = {param["name"]: param["value"] for param in _params(spec) if "value" in param}
+    for param in _params(spec):
+        if made := re.fullmatch(r"round\((\d+) \* (\w+)\)", str(param.get("expr"))):
+            values[param["name"]] = round(int(made[1]) * values[made[2]])
     return {
         name: _count(view, rows, values) for name, view, rows in _units(spec, "", None, spec.get("datasets", {}), {})
     }
@@ -173,6 +176,8 @@ def _count(view: dict[str, Any], rows: list[dict[str, Any]], values: dict[str, A
 def _passes(test: Any, row: dict[str, Any], values: dict[str, Any]) -> bool:
     if isinstance(test, dict) and set(test) == {"field", "equal"}:
         return bool(row[test["field"]] == test["equal"])
+    if isinstance(test, dict) and set(test) == {"field", "oneOf"}:
+        return row[test["field"]] in test["oneOf"]
     assert isinstance(test, str), f"cannot tell what {test} leaves"
     if test.startswith("!isDefined("):  # an empty brush lets everything through
         return True
@@ -258,6 +263,19 @@ def assert_no_overflow(page: Page) -> None:
     cut = """all => all.filter(one => Number(one.getAttribute('width')) > one.closest('.canvas').clientWidth + 1)
         .map(one => one.closest('figure').id)"""
     assert page.eval_on_selector_all(".chart .canvas svg", cut) == [], "charts wider than their box"
+
+
+def assert_legends_whole(page: Page) -> None:
+    """No name of a legend is cut, nor lies outside of its drawing: a colour without a name cannot be read."""
+    script = """all => all.flatMap(svg => {
+        const frame = svg.getBoundingClientRect(), figure = svg.closest('figure').id;
+        return [...svg.querySelectorAll('.role-legend text')].flatMap(text => {
+            const box = text.getBoundingClientRect();
+            const out = box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1;
+            return out || text.textContent.endsWith('\u2026') ? [`${figure}: ${text.textContent}`] : [];
+        });
+    })"""
+    assert page.eval_on_selector_all(".chart .canvas svg", script) == [], "names of legends are cut"
 
 
 def resize(page: Page, width: int) -> None:
@@ -355,7 +373,7 @@ def check_report(page: Page, path: Path) -> list[dict[str, int]]:
     page.goto(path.resolve().as_uri())
     wait_drawn(page)
     assert page.locator("h1").inner_text().strip(), "no title"
-    assert page.locator(".hero .wb-chip").count() == 1, "no verdict"
+    assert page.locator(".hero .wb-chip:not(.wb-condition)").count() == 1, "no verdict"
     assert page.locator("#provenance").count() == 1, "no provenance"
     assert "://" not in (page.locator("head").inner_html().split("<style")[0]), "an address in the page's head"
     counts = check_charts(page)
@@ -363,8 +381,10 @@ def check_report(page: Page, path: Path) -> list[dict[str, int]]:
     toggle_mode(page)
     assert check_charts(page) == counts
     toggle_mode(page)
+    assert_legends_whole(page)
     resize(page, 360)
     assert_no_overflow(page)
+    assert_legends_whole(page)
     assert check_charts(page) == counts
     resize(page, 1280)
     return counts

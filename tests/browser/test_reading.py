@@ -22,6 +22,8 @@ ROWS = [
     {"name": f"row {index:02}", "time_s": None if index == 7 else 1000.0 * ((index * 7) % 30)} for index in range(30)
 ]
 ROWS[3]["name"] = '=HYPERLINK("x")'
+BY_QUERY = pl.DataFrame({"query": ["q1", "q2", "q1"], "stage": ["1", "2", "3"], "time_s": [1.23456, 2.0, 1 / 3]})
+LONG = pl.DataFrame({"query": ["q1", "q2"], "reason": ["words that go on and on " * 6, "none"]})
 KEYS = [
     ("faster", 1.77, "×", "90 % interval 1.69 to 1.86"),
     ("queries", 22),
@@ -53,6 +55,9 @@ def long_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         v4.new_code_cell("silent = 1"),
         v4.new_markdown_cell("## Short"),
         v4.new_code_cell("short()", outputs=[shown(table(pl.DataFrame(ROWS[:5]), caption="Few"))]),
+        v4.new_markdown_cell("## By query"),
+        v4.new_code_cell("stages()", outputs=[shown(table(BY_QUERY, caption="Stages"))]),
+        v4.new_code_cell("why()", outputs=[shown(table(LONG, caption="Why"))]),
         v4.new_markdown_cell("## Last"),
     ]
     run = samples.write_run(tmp_path_factory.mktemp("reading"), cells, verdict="valid", answer="Fast.")
@@ -80,7 +85,7 @@ def test_contents_stand_beside_the_page_where_there_is_room_and_lead_to_its_sect
 ) -> None:
     page = open_page(long_report, width=1440)
     nav = page.get_by_role("navigation", name="Contents")
-    assert nav.locator("a").all_inner_texts() == ["Long", "Short", "Last", "Provenance"]
+    assert nav.locator("a").all_inner_texts() == ["Long", "Short", "By query", "Last", "Provenance"]
     box, main = nav.bounding_box(), page.locator("main").bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= main["x"] + 24
@@ -243,3 +248,68 @@ def test_the_gallery_filters_by_verdict_and_by_words_and_shows_the_trend(
     page.get_by_label("Filter reports").fill("about speedup")
     assert cards.count() == 1
     assert page.get_by_text("1 of 2").is_visible()
+
+
+def test_what_is_chosen_in_one_table_is_shown_alone_in_all_until_it_is_chosen_again(
+    open_page: Callable[..., Any], long_report: Path
+) -> None:
+    page = open_page(long_report)
+    cell = page.locator('.wb-scroll[aria-label="Stages"] td.pick', has_text="q1").first
+    cell.click()
+    assert read_column(page, 0, "Stages") == ["q1", "q1"]
+    assert read_column(page, 0, "Why") == ["q1"]
+    assert len(read_column(page, 0)) == 30, "a table without queries is as it was"
+    _, content = download(page, "Download Stages as CSV")
+    lines = list(csv.reader(io.StringIO(content.decode())))
+    assert [line[0] for line in lines[1:]] == ["q1", "q1"], "the file has what is shown"
+    assert [float(line[2]) for line in lines[1:]] == [1.23456, 1 / 3], "with all digits"
+    cell.click()
+    assert read_column(page, 0, "Stages") == ["q1", "q2", "q1"]
+    # By keys, from the list in the bar.
+    page.get_by_label("Show only").select_option(label="q2")
+    assert read_column(page, 0, "Why") == ["q2"]
+
+
+def test_a_section_and_a_chart_have_a_link_by_name(open_page: Callable[..., Any], long_report: Path) -> None:
+    page = open_page(long_report)
+    page.get_by_role("button", name="Copy the link to By query", exact=True).focus()
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#by-query")
+    assert page.locator("figcaption strong").first.get_attribute("id")
+    page.goto(long_report.resolve().as_uri())
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the answer"
+
+
+def test_a_report_that_was_mailed_links_nothing_beside_it(
+    open_page: Callable[..., Any], long_report: Path, tmp_path: Path
+) -> None:
+    assert open_page(long_report).locator("a.beside").count() > 0
+    mailed = tmp_path / "report.html"
+    mailed.write_bytes(long_report.read_bytes())
+    page = open_page(mailed)
+    assert page.locator("a.beside").count() == 0
+    assert not page.get_by_text("All reports").count()
+
+
+def test_a_phone_shows_a_row_with_long_words_as_a_list_of_its_cells(
+    open_page: Callable[..., Any], long_report: Path
+) -> None:
+    page = open_page(long_report, width=390)
+    row = page.locator('.wb-scroll[aria-label="Why"] tbody tr').first
+    boxes = [cell.bounding_box() for cell in row.locator("td").all()]
+    assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"] - 1, "below each other"
+    assert max(box["x"] + box["width"] for box in boxes) <= 390
+
+
+def test_a_wide_table_shows_that_it_goes_on_and_keeps_its_first_column(
+    open_page: Callable[..., Any], long_report: Path
+) -> None:
+    page = open_page(long_report, width=390)
+    scroll = page.locator('.wb-scroll[aria-label="Stages"]')
+    scroll.evaluate("one => { one.style.width = '120px'; }")
+    wide = """() => document.querySelector('.wb-scroll[aria-label="Stages"]').classList.contains('wide')"""
+    page.wait_for_function(wide)
+    before = scroll.locator("tbody td").first.bounding_box()["x"]
+    scroll.evaluate("one => { one.scrollLeft = 60; }")
+    assert abs(scroll.locator("tbody td").first.bounding_box()["x"] - before) < 2

@@ -166,6 +166,22 @@ def format_column(values: Sequence[object]) -> list[str]:
     ]
 
 
+def format_shares(values: Sequence[float | None]) -> list[str]:
+    """Parts of a whole in per cent, with three digits; null as a dash.
+
+    >>> format_shares([0.23, 1.0, 0.00123, None, 0.9999])
+    ['23 %', '100 %', '0.123 %', '–', '> 99.9 %']
+    """
+
+    def format_share(value: float | None) -> str:
+        if value is None:
+            return NULL
+        # Not all of it is not all of it.
+        return "> 99.9 %" if 0.999 < value < 1 else f"{format_number(round(100 * value, 10))} %"
+
+    return [format_share(value) for value in values]
+
+
 def _format_float(value: float) -> str:
     if not math.isfinite(value):
         return NULL if math.isnan(value) else ("∞" if value > 0 else "−∞")

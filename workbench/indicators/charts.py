@@ -208,9 +208,14 @@ def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
     open_ = "datum.verdict == 'UNDECIDED'"
     text = f"!isValid(datum.ratio) ? '–' : ({open_} ? '(' : '') + ({figure}) + ({open_} ? ')' : '')"
     ink = build_ink_expression("scale('color', datum.ratio)")
+    others = sorted(set(frame["verdict"]) - {FASTER, SLOWER})
+    pale, full = (
+        base.transform_filter(alt.FieldOneOfPredicate(field="verdict", oneOf=verdicts))
+        for verdicts in (others, [FASTER, SLOWER])
+    )
     texts = [
-        base.transform_filter(f"!({decided})").mark_text(text=alt.ExprRef(text), fontWeight=500),
-        base.transform_filter(decided).mark_text(text=alt.ExprRef(text), fontWeight=500, color=alt.ExprRef(ink)),
+        pale.mark_text(text=alt.ExprRef(text), fontWeight=500),
+        full.mark_text(text=alt.ExprRef(text), fontWeight=500, color=alt.ExprRef(ink)),
     ]
     stacks = list_categories(frame, "stack")
     subtitle = join_sentences(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.formats import escape_html, format_column, format_label, format_number
+from workbench.core.formats import escape_html, format_column, format_label, format_number, format_shares
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,6 +20,8 @@ HEADLINE_MIME = "application/vnd.workbench.headline+json"
 
 MAX_KEY_NUMBERS = 6
 MAX_STEPS = 3
+# Unit of columns that are parts of a whole.
+SHARE = "share"
 MAX_CARDS = 5
 MAX_SHORT_CHARS = 28
 _COMMAND = re.compile("`([^`]+)`")
@@ -259,10 +262,16 @@ def table(
         else _format_row_count(frame.height)
     )
     heads = [_build_column_header(name, declared) for name in frame.columns]
-    columns = [format_column(shown.get_column(name).to_list()) for name in shown.columns]
+    shares = {column.name for column in declared.columns if column.unit == SHARE} if declared else set()
+    columns = [
+        format_shares(shown.get_column(name).to_list())
+        if name in shares
+        else format_column(shown.get_column(name).to_list())
+        for name in shown.columns
+    ]
     kinds = [choose_column_class(dtype.is_numeric(), texts) for dtype, texts in zip(frame.dtypes, columns, strict=True)]
     rows = [list(row) for row in zip(*columns, strict=True)]
-    html = _render_table(heads, kinds, rows, caption, row_note)
+    html = _render_table(heads, kinds, rows, caption, row_note, shown)
     return CellDisplay(
         f'<details class="rows"><summary>{escape_html(caption or row_note)}</summary>{html}</details>'
         if folded
@@ -292,23 +301,37 @@ def choose_column_class(is_number: bool, texts: list[str]) -> str:
 
 def _build_column_header(name: str, declared: Table | None) -> tuple[str, str]:
     column = next((column for column in declared.columns if column.name == name), None) if declared else None
-    return (format_label(name, column.unit or None), column.meaning) if column else (format_label(name), "")
+    if column is None:
+        return format_label(name), ""
+    # A share is shown in per cent.
+    return format_label(name, "" if column.unit == SHARE else column.unit or None), column.meaning
 
 
 def _render_table(
-    heads: list[tuple[str, str]], kinds: list[str], rows: list[list[str]], caption: str, note: str
+    heads: list[tuple[str, str]],
+    kinds: list[str],
+    rows: list[list[str]],
+    caption: str,
+    note: str,
+    frame: pl.DataFrame,
 ) -> str:
-    """Render an HTML table; `heads` are pairs of text and meaning, `kinds` the CSS class of each column, or empty."""
+    """Render an HTML table; `heads` are pairs of text and meaning, `kinds` the CSS class of each column, or empty.
+
+    A cell whose text is rounded carries its value from `frame`, for files; a column carries its name.
+    """
     kinds = [f' class="{kind}"' if kind else "" for kind in kinds]
     head = "".join(
-        f'<th scope="col"{kind} title="{escape_html(meaning)}">{escape_html(text)}</th>'
-        for (text, meaning), kind in zip(heads, kinds, strict=True)
+        f'<th scope="col"{kind} data-column="{escape_html(name)}" title="{escape_html(meaning)}">{escape_html(text)}</th>'
+        for (text, meaning), kind, name in zip(heads, kinds, frame.columns, strict=True)
     )
     body = "".join(
         "<tr>"
-        + "".join(f"<td{kind}>{escape_html(value)}</td>" for value, kind in zip(row, kinds, strict=True))
+        + "".join(
+            f"<td{kind}{_render_exact(value, text)}>{escape_html(text)}</td>"
+            for value, text, kind in zip(values, row, kinds, strict=True)
+        )
         + "</tr>"
-        for row in rows
+        for values, row in zip(frame.iter_rows(), rows, strict=True)
     )
     body = body or f'<tr><td colspan="{len(heads)}">none</td></tr>'
     words = f"{escape_html(caption)} <small>{note}</small>" if caption else f"<small>{note}</small>"
@@ -316,6 +339,17 @@ def _render_table(
         f'<div class="wb-scroll" tabindex="0"><table class="wb-table"><caption>{words}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _render_exact(value: object, text: str) -> str:
+    """Attribute with a number that its text rounds; empty where the text is exact."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return ""
+    try:
+        exact = float(text.replace(",", "").replace("\u2212", "-")) == value
+    except ValueError:
+        exact = False
+    return "" if exact else f' data-exact="{value!r}"'
 
 
 def _format_table(heads: list[str], rows: list[list[str]], caption: str, note: str) -> str:

@@ -116,6 +116,8 @@ def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, to
         "version": __version__,
         "question": answer.get("question") or page.title or record["title"],
         "area": record["area"],
+        # Where the run's folder has this page; elsewhere its neighbours are not linked.
+        "place": f"{record['area']}/{record['run_id']}/report.html" if record.get("run_id") else "",
         "gallery": GALLERY_LINK if record.get("run_id") else "",
         "ended": format_moment(record.get("ended_at") or record.get("started_at")),
         # A percent sign stays with its number.
@@ -242,11 +244,15 @@ def _render_parameters(record: Mapping[str, Any]) -> str:
         [escape_html(name), f"<code>{escape_html(_format_parameter(value))}</code>"]
         for name, value in (record.get("config") or {}).items()
     ]
-    return _render_grid("Parameters", ["name", "value"], rows, opened=True)
+    return _render_grid("Parameters", ["name", "value"], rows, opened=False)
 
 
 def _format_parameter(value: object) -> str:
-    return NULL if value is None else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_format_parameter, value)) or NULL
+    return NULL if value is None or value == "" else str(value)
 
 
 def _render_tables(record: Mapping[str, Any]) -> str:
@@ -259,7 +265,7 @@ def _render_tables(record: Mapping[str, Any]) -> str:
 
 def _render_table_link(name: str) -> str:
     """Name of a table, linked to its file where it can be one."""
-    return f'<a href="tables/{name}.parquet">{name}</a>' if SAFE_NAME.fullmatch(name) else escape_html(name)
+    return f'<a class="beside" href="tables/{name}.parquet">{name}</a>' if SAFE_NAME.fullmatch(name) else escape_html(name)
 
 
 def _render_versions(record: Mapping[str, Any]) -> str:

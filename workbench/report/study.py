@@ -103,7 +103,7 @@ def conclude(run: Run, study: Study) -> CellDisplay:
     """
     checks = study.check()
     run.conclude(study.verdict, study.reasons, study.answer, details=study.details, conditions=study.conditions)
-    return table(checks, caption="Invariants", limit=40)
+    return table(checks, caption=f"All {checks.height} checks hold", limit=40, folded=True)
 
 
 def check_invariants(rows: Iterable[tuple[str, float] | tuple[str, float, float]]) -> pl.DataFrame:

@@ -194,7 +194,7 @@ class Study:
         rates = {name: run.sustainable.words or "not decided" for name, run in self.first.items()}
         gangs = pl.format("{} of {}", "complete", "gangs")
         return self.league.select(
-            scheduler="side",
+            "side",
             sustained=pl.col("side").replace_strict(rates, return_dtype=pl.String),
             p95_s="p95_s",
             gangs_complete=pl.when(pl.col("gangs") > 0).then(gangs),

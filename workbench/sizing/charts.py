@@ -143,7 +143,7 @@ def chart_need(answer: SizingAnswer) -> alt.Chart:
         dots.mark_point(filled=True, opacity=1, size=110).encode(shape=shape),
         # Near the axis a label goes to the right, else to the left, where there is room.
         *(
-            dots.transform_filter(f"datum.kind == '{kind}'")
+            dots.transform_filter(alt.FieldEqualPredicate(field="kind", equal=kind))
             .mark_text(align=align, dx=shift, dy=lift, fontWeight=600)
             .encode(text=alt.Text("told", type="nominal"))
             for kind, align, shift, lift in ((MEASURED, "left", 10, 12), (ASKED, "right", -10, -8))

@@ -1,6 +1,6 @@
 // What a reader does with a page: contents, folded sections, sorted and filtered tables, files to keep. No network.
 (() => {
-  const TALL_ROWS = 12;
+  const TALL_ROWS = 12, LONG_CHARS = 60, MOST_CHOICES = 200;
   const make = (tag, attributes = {}, text = "") => {
     const one = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) one.setAttribute(name, value);
@@ -28,6 +28,23 @@
     return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
   }
 
+  // Anchors by name, which stay when a section is added; a button copies the link to one.
+  const names = new Set([...document.querySelectorAll("[id]")].map((one) => one.id));
+  function name(target, text) {
+    const plain = text.toLowerCase().normalize("NFD").replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "part";
+    let wanted = plain;
+    for (let more = 2; !target.id && names.has(wanted); more += 1) wanted = `${plain}-${more}`;
+    target.id ||= wanted;
+    names.add(target.id);
+    const link = make("button", { type: "button", class: "link", "aria-label": `Copy the link to ${text.trim()}`, title: "Copy the link" });
+    link.addEventListener("click", async () => {
+      history.replaceState(null, "", `#${target.id}`);
+      try { await navigator.clipboard.writeText(location.href); link.dataset.done = "copied"; } catch { link.dataset.done = "in the address bar"; }
+      setTimeout(() => { delete link.dataset.done; }, 2000);
+    });
+    target.append(link);
+  }
+
   // Sections: what stands below a heading, up to the next one.
   function foldSections() {
     const found = [];
@@ -48,7 +65,7 @@
         if (open) dispatchEvent(new Event("resize"));
       };
       button.addEventListener("click", () => turn(button.getAttribute("aria-expanded") !== "true"));
-      heading.id ||= `part-${found.length}`;
+      name(heading, button.textContent);
       found.push({ heading, body, turn });
     }
     const unfold = () => {
@@ -66,7 +83,7 @@
     const nav = make("nav", { class: "contents", "aria-label": "Contents" });
     const list = make("ol");
     const links = parts.map(({ heading }) => {
-      const link = make("a", { href: `#${heading.id}` }, heading.textContent);
+      const link = make("a", { href: `#${heading.id}` }, heading.querySelector(".fold").textContent);
       const item = make("li");
       item.append(link);
       list.append(item);
@@ -115,19 +132,23 @@
     });
   }
 
+  // A row is hidden by the words of its table's filter, or since another thing was chosen.
+  const showRows = (table) => [...table.tBodies[0].rows].forEach((row) => {
+    row.hidden = row.classList.contains("unlike") || row.classList.contains("unchosen");
+  });
+
   function filterable(table, line) {
     const box = make("input", { type: "search", class: "filter", placeholder: "Filter rows", "aria-label": `Filter rows of ${title(table)}` });
     const count = make("span", { role: "status" });
     const rows = [...table.tBodies[0].rows];
     box.addEventListener("input", () => {
       const wanted = box.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let shown = 0;
       for (const row of rows) {
         const text = row.textContent.toLowerCase();
-        row.hidden = !wanted.every((word) => text.includes(word));
-        shown += !row.hidden;
+        row.classList.toggle("unlike", !wanted.every((word) => text.includes(word)));
       }
-      count.textContent = wanted.length ? `${shown} of ${rows.length} rows` : "";
+      showRows(table);
+      count.textContent = wanted.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
     });
     line.append(box, count);
   }
@@ -139,6 +160,15 @@
     if (!table?.tHead || !table.tBodies[0]?.rows.length || table.tBodies[0].querySelector("[colspan]")) return;
     const rows = table.tBodies[0].rows.length;
     if (rows > 1) orderable(table);
+    const cells = [...table.tBodies[0].rows].map((row) => [...row.cells]);
+    if (cells.some((row) => row.some((cell) => cell.textContent.length > LONG_CHARS))) {
+      // On a phone a row is a list of its cells, so that no text lies out of sight.
+      table.classList.add("long");
+      cells.flat().forEach((cell) => { cell.dataset.label = table.tHead.rows[0].cells[cell.cellIndex].textContent; });
+    }
+    const edge = () => scroll.classList.toggle("wide", scroll.scrollWidth > scroll.clientWidth + 1);
+    new ResizeObserver(edge).observe(scroll);
+    edge();
     const line = make("div", { class: "tools-line" });
     if (table.caption) {
       // The caption stays the table's name for a screen reader; what is seen does not scroll away with the rows.
@@ -156,10 +186,11 @@
       const heads = [...table.tHead.rows[0].cells];
       const read = (cell, column) => {
         const text = cell.textContent.trim();
+        if (cell.dataset.exact) return cell.dataset.exact;
         if (!heads[column].classList.contains("num")) return text;
         return Number.isNaN(number(text)) ? "" : text.replace(/[,\u202f]/g, "").replace("\u2212", "-");
       };
-      const lines = [...table.tBodies[0].rows].map((row) => [...row.cells].map(read));
+      const lines = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => [...row.cells].map(read));
       save(fileName(title(table), "csv"), csv([heads.map((head) => head.textContent.trim()), ...lines]), "text/csv");
     });
     line.append(button);
@@ -227,6 +258,76 @@
     code.after(" ", button);
   }
 
+  // Drill-down: what is chosen in a table, a chart or the list shows only its rows in all tables and charts.
+  // What a reader goes by; other texts of two tables, such as verdicts, are no thing to look at alone.
+  const KEYS = new Set(["query", "operator", "stage", "side", "stack", "metric", "indicator", "app_name", "log", "target", "component", "input", "partition", "gang"]);
+  function drillDown() {
+    const tables = [...document.querySelectorAll("main .out table.wb-table")].filter((table) => table.tHead && !table.querySelector("tbody [colspan]"));
+    const figures = [...document.querySelectorAll("figure.chart")];
+    const sources = new Map(figures.map((figure) => [figure, JSON.parse(document.getElementById(figure.querySelector(".canvas").dataset.spec).textContent)]));
+    const columns = new Map();
+    const meet = (key, value, place) => {
+      if (!KEYS.has(key) || typeof value !== "string" || !value || value === "\u2013" || value.length > LONG_CHARS) return;
+      if (!columns.has(key)) columns.set(key, { places: new Set(), values: new Set() });
+      columns.get(key).places.add(place);
+      columns.get(key).values.add(value);
+    };
+    const keyed = (table) => [...table.tHead.rows[0].cells].map((head) => (head.classList.contains("num") ? "" : head.dataset.column || ""));
+    for (const table of tables) keyed(table).forEach((key, index) => { if (key) for (const row of table.tBodies[0].rows) meet(key, row.cells[index].textContent.trim(), table); });
+    for (const figure of figures) {
+      const [heads, ...rows] = chartRows(sources.get(figure));
+      heads.forEach((key, index) => rows.forEach((row) => meet(key, row[index], figure)));
+    }
+    const linked = [...columns].filter(([, { places, values }]) => places.size > 1 && values.size > 1 && values.size <= MOST_CHOICES);
+    if (!linked.length) return;
+    const box = make("select", { id: "choice", "aria-label": "Show only" });
+    box.append(make("option", { value: "" }, "Show everything"));
+    for (const [key, { values }] of linked) {
+      const group = make("optgroup", { label: key.replaceAll("_", " ") });
+      [...values].sort((a, b) => a.localeCompare(b, "en", { numeric: true })).forEach((value) => group.append(make("option", { value: JSON.stringify([key, value]) }, value)));
+      box.append(group);
+    }
+    const choose = (key, value) => {
+      box.value = key ? JSON.stringify([key, value]) : "";
+      document.body.classList.toggle("chosen", Boolean(key));
+      for (const table of tables) {
+        const index = key ? keyed(table).indexOf(key) : -1;
+        for (const row of table.tBodies[0].rows) row.classList.toggle("unchosen", index >= 0 && row.cells[index].textContent.trim() !== value);
+        showRows(table);
+        const rows = [...table.tBodies[0].rows], scroll = table.closest(".wb-scroll");
+        scroll.dataset.none = index >= 0 && rows.every((row) => row.hidden) ? `No row of ${value} among those shown here.` : "";
+      }
+      window.workbench.show(key ? (rows) => rows.filter((row) => !row || typeof row !== "object" || !(key in row) || row[key] === value) : null, (figure) => columns.get(key)?.places.has(figure));
+    };
+    box.addEventListener("change", () => choose(...(box.value ? JSON.parse(box.value) : [])));
+    const isLinked = new Set(linked.map(([key]) => key));
+    for (const table of tables) {
+      keyed(table).forEach((key, index) => {
+        if (!isLinked.has(key)) return;
+        for (const row of table.tBodies[0].rows) {
+          const cell = row.cells[index], value = cell.textContent.trim();
+          if (!columns.get(key).values.has(value)) continue;
+          cell.classList.add("pick");
+          cell.title = `Show only ${value}; once more: everything`;
+          cell.addEventListener("click", () => (box.value === JSON.stringify([key, value]) ? choose() : choose(key, value)));
+        }
+      });
+    }
+    window.workbench.picked = (datum) => {
+      const key = [...isLinked].find((one) => columns.get(one).values.has(datum?.[one]));
+      if (key) choose(key, datum[key]);
+    };
+    document.querySelector(".bar .tools").prepend(box);
+  }
+
+  // What lies beside the report in its run's folder is linked only where the report lies there, too.
+  function linkNeighbours() {
+    const place = document.body.dataset.place;
+    if (!place || decodeURIComponent(location.pathname).endsWith(`/${place}`)) return;
+    document.querySelectorAll("a.beside").forEach((link) => link.replaceWith(make("span", { title: "Not part of this file: it lies in the run's folder" }, link.textContent)));
+    document.querySelector(".bar a.beside, .bar span[title]")?.remove();
+  }
+
   // What scrolls is reached by keys.
   const reach = () => document.querySelectorAll("main pre").forEach((one) => { if (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight) one.tabIndex = 0; });
   addEventListener("resize", reach);
@@ -235,5 +336,10 @@
   listContents(foldSections());
   document.querySelectorAll("main .out .wb-scroll").forEach(equipTable);
   document.querySelectorAll("figure.chart").forEach(equipChart);
+  document.querySelectorAll("figcaption strong").forEach((title) => name(title, title.textContent));
+  linkNeighbours();
+  const seen = new IntersectionObserver(([one]) => document.body.classList.toggle("scrolled", !one.isIntersecting));
+  seen.observe(document.querySelector(".hero .verdict"));
+  addEventListener("workbench-ready", drillDown);
   document.querySelectorAll(".wb-next code").forEach((code) => { if (/^\S+ /.test(code.textContent)) copyable(code); });
 })();

@@ -24,6 +24,18 @@
     return inner.length ? inner.reduce((sum, child) => sum + below(child), 0) : count;
   }
 
+  function kept(source, keep) {
+    const copy = structuredClone(source);
+    for (const [name, found] of Object.entries(copy.datasets || {})) if (Array.isArray(found)) copy.datasets[name] = keep(found);
+    const walk = (view) => {
+      if (Array.isArray(view.data?.values)) view.data.values = keep(view.data.values);
+      parts(view).forEach(walk);
+      if (view.spec) walk(view.spec);
+    };
+    walk(copy);
+    return copy;
+  }
+
   function dressed(source, width) {
     const mode = data("modes")[workbenchMode()];
     let text = JSON.stringify(source);
@@ -42,6 +54,16 @@
     return spec;
   }
 
+  function wrapped(text, most) {
+    const lines = [""];
+    for (const word of text.split(" ")) {
+      const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+      if (longer.length <= most || !lines.at(-1)) lines[lines.length - 1] = longer;
+      else lines.push(word);
+    }
+    return lines;
+  }
+
   // As many names of a legend in a row as fit: a colour without its name cannot be read.
   function fitLegends(spec, width, config) {
     const CHAR_PX = 7, SYMBOL_PX = 34;
@@ -51,7 +73,10 @@
         if (channel?.legend === null || !Array.isArray(names) || !names.every((name) => typeof name === "string")) continue;
         const longest = Math.max(...names.map((name) => name.length), 1);
         const columns = Math.max(1, Math.min(names.length, Math.floor((width - 60) / (longest * CHAR_PX + SYMBOL_PX))));
-        channel.legend = { ...channel.legend, columns, labelLimit: Math.max(120, width - 80) };
+        channel.legend = { ...channel.legend, columns, labelLimit: 0 };
+        // A name longer than the chart is wide goes on in a second line.
+        const most = Math.floor((width - 80) / CHAR_PX);
+        if (longest > most) channel.legend.labelExpr = `(${JSON.stringify(Object.fromEntries(names.map((one) => [one, wrapped(one, most)])))})[datum.label]`;
       }
       parts(view).forEach(walk);
       if (view.spec) walk(view.spec);
@@ -86,10 +111,11 @@
       mode: "vega-lite", renderer: marks > MOST_SVG_MARKS ? "canvas" : "svg", actions: false, ast: true, logLevel: 1,
       tooltip: { theme: dark ? "dark" : "light" },
     };
-    let spec = dressed(source, width);
+    let spec = dressed(chosen?.has(figure) ? kept(source, chosen.keep) : source, width);
     const embed = async (one) => {
       views.get(figure)?.finalize();
       views.set(figure, (await vegaEmbed(box, one, options)));
+      views.get(figure).view.addEventListener("click", (_, item) => window.workbench.picked?.(item?.datum));
       // Vega gives the area that one drags over, and rules without rows, a role and no words.
       const mute = "svg [class*='_brush'], svg [role='graphics-symbol']:not([aria-label])";
       box.querySelectorAll(mute).forEach((mark) => mark.setAttribute("aria-hidden", "true"));
@@ -203,6 +229,16 @@
   });
 
   charts().forEach((figure) => guardWheel(figure.querySelector(".canvas")));
-  window.workbench = { views, draws: 0 };
+  // Shows only some rows of the charts that have them, and everything with null.
+  let chosen = null;
+  const show = (keep, has) => {
+    const before = chosen;
+    chosen = keep && { keep, has };
+    const touched = (figure) => [before, chosen].some((one) => one && one.has(figure));
+    drawing = drawing.then(async () => { for (const figure of charts().filter(touched)) await draw(figure); });
+    return drawing;
+  };
+  window.workbench = { views, draws: 0, show, picked: null };
+  dispatchEvent(new Event("workbench-ready"));
   drawAll();
 })();
