@@ -179,7 +179,7 @@ def test_a_gpu_is_described_and_none_is_no_obstacle(monkeypatch: pytest.MonkeyPa
     told = "Made GPU, driver 580.1, 80.0 GiB, 2 % of it taken, busy 87 % of the time, held back by: power limit"
     assert (check("GPU").found, check("GPU").level) == (told, "good")
     monkeypatch.setattr(nvml, "_load_library", lambda: ManagementLibrary(init=9))
-    assert check("GPU").found.startswith("none (NVIDIA's management library does not start (error 9)); only ")
+    assert check("GPU").found.startswith("none: NVIDIA's management library does not start (error 9); only ")
     assert check("GPU").level == "good"
 
 

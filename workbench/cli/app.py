@@ -249,6 +249,7 @@ def doctor(
     import importlib
 
     from workbench.cli import doctor as checks
+    from workbench.console.terminal import print_text
 
     areas = {name: entry for name, entry in AREAS.items() if entry.is_installed}
     if area is not None and area not in areas:
@@ -258,7 +259,10 @@ def doctor(
     wanted = None if area is None else (*areas[area].needs, *areas[area].uses)
     findings = checks.check_machine(wanted, deep=deep, more=more)
     shown = {name: entry.needs for name, entry in chosen.items()}
-    typer.echo(checks.format_checks_json(findings, shown) if as_json else checks.format_checks(findings, shown))
+    if as_json:
+        typer.echo(checks.format_checks_json(findings, shown))
+    else:
+        print_text(checks.format_checks(findings, shown))
     needed = ("base",) if area is None else areas[area].needs
     raise typer.Exit(
         ExitCode.FAILED if any(checks.list_missing(findings, ability) for ability in needed) else ExitCode.GOOD

@@ -256,8 +256,7 @@ def _check_gpus() -> list[Check]:
         with nvml.open_nvml() as opened:
             gpus = [opened.read_gpu(index) for index in range(opened.count_gpus())]
     except nvml.NvmlError as error:
-        finding = f"none ({error}); only indicators with device=gpu and sizing run --gpu-metrics need one"
-        return [Check("GPU", finding, "base")]
+        return [Check("GPU", f"none: {error}; only measurements of a GPU need one", "base")]
     return [Check("GPU", _describe_gpu(gpu), "base") for gpu in gpus]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.console import terminal
 from workbench.console.screen import find_width
-from workbench.console.tables import escape_cell, format_cells, format_table
+from workbench.console.tables import format_cells, format_table
 from workbench.console.terminal import create_run_progress
 from workbench.core import files, formats, redaction
 from workbench.core.errors import ConfigError, ExitCode, InputError, WorkbenchError
@@ -204,10 +204,9 @@ def print_run_table(runs: Sequence[StoredRun], place: str, *, as_json: bool) -> 
         ids if find_width() is None else _shorten_ids(ids),
         [run.area for run in runs],
         [run.verdict or "no verdict" if run.state == "succeeded" else run.state for run in runs],
-        [run.record.get("answer") or formats.NULL for run in runs],
+        [str(run.record.get("answer") or formats.NULL) for run in runs],
     ]
-    cells = [[escape_cell(text) for text in column] for column in columns]
-    terminal.print_text("\n".join(format_cells(cells, ("run", "area", "outcome", "answer"), max_lines=1)))
+    terminal.print_text("\n".join(format_cells(columns, ("run", "area", "outcome", "answer"), max_lines=1)))
 
 
 def _shorten_ids(ids: Sequence[str]) -> list[str]:

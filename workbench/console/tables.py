@@ -86,7 +86,8 @@ def format_cells(
     width = find_width() if width is None else width
     heads = [escape_cell(header) for header in headers] or [""] * len(columns)
     aligned = right or [False] * len(columns)
-    made = [_Column(*column) for column in zip(heads, map(list, columns), aligned, strict=True)]
+    cells_of = [[escape_cell(text) for text in column] for column in columns]
+    made = [_Column(*column) for column in zip(heads, cells_of, aligned, strict=True)]
     shown = made
     if width is not None:
         if headers:
@@ -247,7 +248,7 @@ def _is_numeric(column: Sequence[object]) -> bool:
 
 def _format_column(column: Sequence[object]) -> list[str]:
     if not _is_numeric(column):
-        return [escape_cell(formats.format_number(value)) for value in column]
+        return [formats.format_number(value) for value in column]
     if any(isinstance(value, float) and not math.isnan(value) for value in column):
         column = [float(value) if isinstance(value, int) else value for value in column]
     return formats.format_column(column)
