@@ -42,7 +42,7 @@ def test_a_run_starts_with_a_record_of_machine_and_versions(tmp_path: Path) -> N
     assert record["config"] == {"top": 5}
     assert " ".join(record) == (
         "format_version run_id area title notebook status started_at ended_at duration_s config command "
-        "package_version git_commit versions host inputs tables verdict reasons answer failure"
+        "package_version git_commit versions host inputs tables verdict reasons answer details conditions failure"
     )
     assert record["host"]["cores"] >= 1
     assert record["host"]["memory_bytes"] > 2**20

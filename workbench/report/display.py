@@ -321,7 +321,8 @@ def _render_table(
     """
     kinds = [f' class="{kind}"' if kind else "" for kind in kinds]
     head = "".join(
-        f'<th scope="col"{kind} data-column="{escape_html(name)}" title="{escape_html(meaning)}">{escape_html(text)}</th>'
+        f'<th scope="col"{kind} data-column="{escape_html(name)}" title="{escape_html(meaning)}">'
+        f"{escape_html(text)}</th>"
         for (text, meaning), kind, name in zip(heads, kinds, frame.columns, strict=True)
     )
     body = "".join(

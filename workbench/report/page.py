@@ -98,7 +98,7 @@ def render_page(notebook: Any, record: dict[str, Any]) -> str:
     scripts = [f'<script nonce="{nonce}">{read_template(name)}</script>' for name in ("reader.js", "report.js")]
     if page.charts:
         # The reader's browser unpacks it: a third of the bytes of a page that is mailed.
-        scripts.insert(0, f'<script type="text/plain" id="vega-bundle">{pack_vega_bundle()}</script>')
+        scripts.insert(0, f'<script type="application/json" id="vega-bundle">"{pack_vega_bundle()}"</script>')
     head = f'<style>{read_template("page.css")}</style><script nonce="{nonce}">{read_template("mode.js")}</script>'
     return replace_surrogates(
         body.replace(f"{token}:head;", head).replace(f"{token}:tail;", page.render_specs() + "".join(scripts))
@@ -265,7 +265,8 @@ def _render_tables(record: Mapping[str, Any]) -> str:
 
 def _render_table_link(name: str) -> str:
     """Name of a table, linked to its file where it can be one."""
-    return f'<a class="beside" href="tables/{name}.parquet">{name}</a>' if SAFE_NAME.fullmatch(name) else escape_html(name)
+    is_file = SAFE_NAME.fullmatch(name)
+    return f'<a class="beside" href="tables/{name}.parquet">{name}</a>' if is_file else escape_html(name)
 
 
 def _render_versions(record: Mapping[str, Any]) -> str:

@@ -189,7 +189,7 @@
   async function loadVega() {
     const packed = document.getElementById("vega-bundle");
     if (!packed) return;
-    const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+    const bytes = Uint8Array.from(atob(JSON.parse(packed.textContent)), (letter) => letter.charCodeAt(0));
     const script = document.createElement("script");
     script.nonce = nonce;
     script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
