@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
-from workbench.console.terminal import print_text
+from workbench.console.terminal import print_block, print_text
 from workbench.speedup.commands import RunFolder
 
 SHOWN_ROWS = 15
@@ -54,12 +54,12 @@ def compare(
     def print_alignments() -> None:
         print_text(comparison.answer)
         if (differences := comparison.comparability.filter(comparison.comparability["severity"] != "ok")).height:
-            print_text(table(differences, COMPARABILITY, caption="What else differs").text)
-        print_text(table(comparison.sums, OPERATOR_SUMS, caption="Operators over all queries", limit=limit).text)
+            print_block(table(differences, COMPARABILITY, caption="What else differs").text)
+        print_block(table(comparison.sums, OPERATOR_SUMS, caption="Operators over all queries", limit=limit).text)
         for name, pair in comparison.alignments.items():
             ratio = pair.baseline_s / pair.candidate_s if pair.candidate_s else 0.0
             print_text(f"{name}: baseline {pair.baseline_s:,.3f} s, candidate {pair.candidate_s:,.3f} s ({ratio:.2f}x)")
-            print_text(table(pair.aligned.select(columns), ALIGNED, caption=name, limit=limit).text)
+            print_block(table(pair.aligned.select(columns), ALIGNED, caption=name, limit=limit).text)
 
     document: dict[str, object] = {name: pair.aligned.to_dicts() for name, pair in comparison.alignments.items()}
     document |= {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import FieldOption, OptionValues, take_options_from
-from workbench.console.terminal import print_text
+from workbench.console.terminal import print_block, print_text
 from workbench.speedup.commands import RunFolder
 
 
@@ -44,12 +44,12 @@ def plan(settings: OptionValues, out: RunFolder = None, as_json: JsonFlag = Fals
         columns = [
             "query", "plan_s", "n_operators", "n_accelerated", "n_transitions", "left_to_spark", "joins", "run_joins"
         ]  # fmt: skip
-        print_text(table(planned.queries.select(columns), tables.PLANNED_QUERIES, caption="Plans", limit=1000).text)
+        print_block(table(planned.queries.select(columns), tables.PLANNED_QUERIES, caption="Plans", limit=1000).text)
         for text in planned.list_reasons_of_the_engine():
             print_text(text)
         off = planned.checks.filter(~planned.checks["left_equal"] | ~planned.checks["joins_equal"])
         if off.height:
-            print_text(table(off, tables.PLAN_CHECKS, caption="Runs with another plan", limit=100).text)
+            print_block(table(off, tables.PLAN_CHECKS, caption="Runs with another plan", limit=100).text)
 
     document = {
         "answer": planned.answer,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
-from workbench.console.terminal import print_text
+from workbench.console.terminal import print_block, print_text
 from workbench.speedup.commands import Method, MinRatio
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, pe
     print_text(result.answer)
     print_text(f"{fleet.n_read} log(s) read, {fleet.n_cached} from the cache, {fleet.n_filtered} filtered out")
     caption = f"Applications{f' in {result.folder}' if result.folder else ''}, most time saved first"
-    print_text(table(*result.build_ranking(), caption=caption, limit=50).text)
+    print_block(table(*result.build_ranking(), caption=caption, limit=50).text)
     if result.repeated_note:
         print_text(result.repeated_note)
     remarks = result.applications.filter(pl.col("reason").is_not_null()).select("log", "reason")
@@ -291,6 +291,6 @@ def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, pe
     if per_sql and result.predictions.height:
         columns = ["session", "query", "n_executions", "baseline_s", "predicted_s", "ratio", "ratio_low", "ratio_high"]
         queries = result.shorten_logs(result.predictions.select(*columns, "unsupported_share", "unknown_share"))
-        print_text(table(queries, PREDICTIONS, caption="Queries of each application", limit=queries.height).text)
+        print_block(table(queries, PREDICTIONS, caption="Queries of each application", limit=queries.height).text)
     if result.operators_at_stake.height:
-        print_text(table(result.operators_at_stake, OPERATORS_AT_STAKE, caption="Operators at stake", limit=10).text)
+        print_block(table(result.operators_at_stake, OPERATORS_AT_STAKE, caption="Operators at stake", limit=10).text)

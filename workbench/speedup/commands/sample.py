@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import FieldOption, OptionValues, take_options_from
-from workbench.console.terminal import print_text
+from workbench.console.terminal import print_block, print_text
 
 
 @take_options_from(
@@ -39,7 +39,7 @@ def sample(settings: OptionValues, as_json: JsonFlag = False) -> None:
         for reason in sampled.reasons:
             print_text(reason)
         columns = ["query", "baseline_s", "log_share", "n_runs", "sample_ratio", "expected_ratio", "reason"]
-        print_text(table(sampled.queries.select(columns), tables.SAMPLED_QUERIES, caption="Queries", limit=100).text)
+        print_block(table(sampled.queries.select(columns), tables.SAMPLED_QUERIES, caption="Queries", limit=100).text)
 
     document = {
         "answer": sampled.answer,
