@@ -241,10 +241,17 @@ def test_the_gallery_filters_by_verdict_and_by_words_and_shows_the_trend(
     page = open_page(Path(reports.write_gallery(tmp_path)))
     cards = page.locator(".card:visible")
     assert cards.count() == 2
-    assert "faster over 2 runs: 1.5, 2.5" in page.locator(".trend svg").get_attribute("aria-label")
-    click(page, "invalid (1)")
+    assert "faster over 2 runs: 1.5, 2.5" in page.locator("svg.trend").get_attribute("aria-label")
+    assert page.get_by_text("faster, before: 1.5").is_visible()
+    assert not page.locator(".card > p .wb-valid").count(), "what is as it should be has no chip"
+    page.get_by_label("Verdict").select_option(label="invalid (1)")
     assert [text.split("\n")[-1] for text in cards.locator("h3").all_inner_texts()] == ["About sizing?"]
-    click(page, "all")
+    page.get_by_label("Verdict").select_option(label="All verdicts")
+    page.get_by_label("Area").select_option(label="speedup")
+    assert cards.count() == 1
+    page.get_by_label("Area").select_option(label="All areas")
+    page.get_by_label("Order").select_option(label="Newest first")
+    assert [text.split("\n")[-1] for text in cards.locator("h3").all_inner_texts()][0] == "About sizing?"
     page.get_by_label("Filter reports").fill("about speedup")
     assert cards.count() == 1
     assert page.get_by_text("1 of 2").is_visible()

@@ -177,7 +177,7 @@ def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
         times, ends = _format_ratio(ratio)
         ends = ends if ends == "no interval" else f"{100 * outcome.level:g} % interval {ends}"
         label = "B is slower" if ratio["verdict"] == SLOWER else "B is faster"
-        numbers.append((label, times, "×", f"{ends}, {ratio['verdict']}"))
+        numbers.insert(0, (label, times, "×", f"{ends}, {ratio['verdict']}"))
     return [*numbers, *_build_input_numbers(outcome)]
 
 

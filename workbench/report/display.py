@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from workbench.console.tables import format_cells
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import escape_html, format_column, format_label, format_number, format_shares
 
@@ -265,7 +266,7 @@ def table(
     shares = {column.name for column in declared.columns if column.unit == SHARE} if declared else set()
     columns = [
         format_shares(shown.get_column(name).to_list())
-        if name in shares
+        if name in shares and shown.schema[name].is_numeric()
         else format_column(shown.get_column(name).to_list())
         for name in shown.columns
     ]
@@ -276,7 +277,7 @@ def table(
         f'<details class="rows"><summary>{escape_html(caption or row_note)}</summary>{html}</details>'
         if folded
         else html,
-        _format_table([head for head, _ in heads], rows, caption, row_note),
+        _format_table([head for head, _ in heads], kinds, rows, caption, row_note),
     )
 
 
@@ -353,10 +354,7 @@ def _render_exact(value: object, text: str) -> str:
     return "" if exact else f' data-exact="{value!r}"'
 
 
-def _format_table(heads: list[str], rows: list[list[str]], caption: str, note: str) -> str:
-    widths = [min(40, max(len(head), *(len(row[index]) for row in rows), 1)) for index, head in enumerate(heads)]
-    lines = [
-        "  ".join(value[:width].ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()
-        for row in [heads, *rows]
-    ]
+def _format_table(heads: list[str], kinds: list[str], rows: list[list[str]], caption: str, note: str) -> str:
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in heads]
+    lines = format_cells(columns, heads, right=[kind == "num" for kind in kinds])
     return "\n".join([f"{caption} ({note})" if caption else note, *lines])

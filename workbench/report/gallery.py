@@ -1,4 +1,4 @@
-"""Index page of reports, newest first, with answer, verdict and thumbnail."""
+"""Index page of reports: a card for each question with its key number, answer, trend and a small picture."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -20,11 +19,11 @@ from workbench.charts.theme import ON_DARK, build_vega_config
 from workbench.core import redaction
 from workbench.core.errors import InputError, RunFailedError
 from workbench.core.files import is_final, is_store_failure
-from workbench.core.formats import escape_html, format_duration, format_moment, format_number
+from workbench.core.formats import NULL, escape_html, format_duration, format_moment, format_number
 from workbench.forecasts.ledger import LEDGER_FILE, MAX_LEDGER_BYTES, parse_ledger
 from workbench.forecasts.scores import build_cases, format_share, score_cases
 from workbench.forecasts.tables import FORECAST_SCORES
-from workbench.report.display import HEADLINE_MIME, render_chip, table
+from workbench.report.display import HEADLINE_MIME, render_chip, render_conditions, table
 from workbench.report.page import build_security_policy, parse_executed_notebook, read_template, replace_surrogates
 from workbench.runs import catalogue
 from workbench.runs.catalogue import StoredRun
@@ -56,7 +55,7 @@ def find_key_figure(numbers: object) -> Figure | None:
 
 
 def render_trend(figures: Sequence[Figure | None]) -> str:
-    """The newest run's key number over the runs, oldest first, as HTML; "" with fewer than two.
+    """The newest run's key number over the runs, oldest first, as an SVG; "" with fewer than two.
 
     Runs whose first key number has another label, or none, are left out. The line says nothing about noise: runs with
     intervals are compared by `workbench runs diff`.
@@ -74,24 +73,31 @@ def render_trend(figures: Sequence[Figure | None]) -> str:
     words = escape_html(f"{newest[0]} over {len(values)} runs: " + ", ".join(map(format_number, values)))
     last_x, last_y = points[-1]
     return (
-        f'<p class="trend"><svg role="img" aria-label="{words}" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" '
+        f'<svg class="trend" role="img" aria-label="{words}" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" '
         f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}"><title>{words}</title><polyline points="{path}"/>'
         f'<circle cx="{last_x:.1f}" cy="{last_y:.1f}" r="3"/></svg>'
-        f"<span>{escape_html(newest[0])} {_describe_change(values)}</span></p>"
     )
 
 
-def _describe_change(values: Sequence[float]) -> str:
-    """The last value and the one before it."""
-    before, now = list(pairwise(values))[-1]
-    return f"{format_number(now)}, before {format_number(before)}"
+def describe_change(figures: Sequence[Figure | None]) -> str:
+    """How the newest run's key number differs from that of the run before it; "" without one.
+
+    >>> describe_change([("GPUs", 19.0), ("GPUs", 37.0)]), describe_change([("GPUs", 19.0), ("GPUs", 19.0)])
+    ('before: 19', 'as before')
+    """
+    newest = figures[-1] if figures else None
+    values = [figure[1] for figure in figures if figure and newest and figure[0] == newest[0]]
+    if len(values) < 2:
+        return ""
+    return "as before" if values[-1] == values[-2] else f"before: {format_number(values[-2])}"
 
 
 @dataclass(frozen=True)
 class GalleryEntry:
     """One run in the gallery; `link` is relative to the page, null without a report.
 
-    `figure`: label and value of its first key number, null where that is no number.
+    `figure`: label and value of its first key number, null where that is no number. `key_number`: That number as it is
+    shown; empty without one.
     """
 
     record: dict[str, Any]
@@ -100,6 +106,7 @@ class GalleryEntry:
     link: str | None
     thumbnail: str
     figure: tuple[str, float] | None = None
+    key_number: dict[str, str] = field(default_factory=dict)
 
 
 def write_gallery(place: str | Path) -> Path | str:
@@ -136,17 +143,12 @@ def write_gallery(place: str | Path) -> Path | str:
 
 
 def _render_areas(runs: Sequence[StoredRun], root: str) -> str:
-    """A section for each area, that of the newest run first; in it a card for each notebook."""
-    areas: dict[str, dict[str, list[StoredRun]]] = {}
+    """A card for each notebook, in the order of their names, which is that of the questions."""
+    groups: dict[tuple[str, str], list[StoredRun]] = {}
     for run in runs:
-        areas.setdefault(run.area, {}).setdefault(str(run.record.get("notebook") or run.area), []).append(run)
-    # Areas with one card share a row; one with more has its own.
-    sections = "".join(
-        f'<section class="area{" wide" if len(groups) > 1 else ""}"><h2>{escape_html(area)}</h2>'
-        f'<ul class="cards">{"".join(_render_group(group, root) for group in groups.values())}</ul></section>'
-        for area, groups in areas.items()
-    )
-    return f'<div class="areas">{sections}</div>'
+        groups.setdefault((str(run.record.get("notebook") or run.area), run.area), []).append(run)
+    cards = "".join(_render_group(groups[name], root) for name in sorted(groups))
+    return f'<ul class="cards">{cards}</ul>'
 
 
 def _render_forecasts(store: Store, root: str, broken: list[InputError]) -> str:
@@ -191,9 +193,10 @@ def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool 
     question = headline.get("question") or headline.get("heading") or record["title"]
     link = quote(f"{run.root}/report.html".removeprefix(f"{root}/")) if _has_report(run) else None
     thumbnail = _render_thumbnail(spec) if picture and spec else ""
-    return GalleryEntry(
-        record, str(question), str(answer), link, thumbnail, find_key_figure(headline.get("key_numbers"))
-    )
+    numbers = headline.get("key_numbers")
+    first = numbers[0] if isinstance(numbers, list) and numbers and isinstance(numbers[0], dict) else {}
+    key_number = {name: str(first.get(name) or "") for name in ("label", "value", "unit")} if first else {}
+    return GalleryEntry(record, str(question), str(answer), link, thumbnail, find_key_figure(numbers), key_number)
 
 
 def _has_report(run: StoredRun) -> bool:
@@ -236,6 +239,7 @@ def _render_thumbnail(spec: dict[str, Any]) -> str:
             **build_vega_config(mode),
             "background": "transparent",
             "axisY": {"labelLimit": 90},
+            "legend": {"disable": True},
         }
         try:
             data = render_png(json.loads(text) | {"config": look})
@@ -248,14 +252,42 @@ def _render_thumbnail(spec: dict[str, Any]) -> str:
 
 
 def _narrow_chart(view: dict[str, Any]) -> dict[str, Any]:
-    """Set a chart's view to the width of a thumbnail, so that its text stays readable."""
-    children = {
-        key: [_narrow_chart(child) for child in view[key]] for key in ("vconcat", "hconcat", "concat") if key in view
-    }
+    """Draw a chart for a thumbnail: its first view, three ticks to an axis, no words on its marks."""
+    for key in ("vconcat", "hconcat", "concat"):
+        if view.get(key):
+            shared = {name: view[name] for name in ("datasets", "data", "params") if name in view}
+            return _narrow_chart(shared | view[key][0] | {"title": ""})
+    if "layer" in view:
+        view = view | {"layer": [_narrow_chart(layer) for layer in view["layer"] if _read_mark(layer) != "text"]}
+    view = view | {"encoding": _thin_axes(view["encoding"])} if view.get("encoding") else view
     size = {"width": THUMBNAIL_PX} if isinstance(view.get("width"), int) else {}
     if isinstance(view.get("height"), int):
         size["height"] = min(view["height"], THUMBNAIL_PX * 2 // 3)
-    return view | children | size
+    return view | size
+
+
+def _read_mark(view: dict[str, Any]) -> object:
+    mark = view.get("mark")
+    return mark.get("type") if isinstance(mark, dict) else mark
+
+
+def _thin_axes(encoding: dict[str, Any]) -> dict[str, Any]:
+    """An encoding whose axes have about three ticks and no titles, without legends."""
+    thinned = {
+        name: channel | {"legend": None}
+        if name in ("color", "shape", "strokeDash", "opacity") and isinstance(channel, dict) and "field" in channel
+        else channel
+        for name, channel in encoding.items()
+    }
+    for name in ("x", "y"):
+        channel = thinned.get(name)
+        if not isinstance(channel, dict) or channel.get("axis", {}) is None:
+            continue
+        axis = channel.get("axis") or {}
+        values = axis.get("values")
+        few = {"values": values[:: max(1, len(values) // 3)]} if isinstance(values, list) else {"tickCount": 3}
+        thinned[name] = channel | {"title": None, "axis": axis | few | {"labelOverlap": True}}
+    return thinned
 
 
 def _render_meta(record: dict[str, Any]) -> str:
@@ -269,22 +301,38 @@ def _render_meta(record: dict[str, Any]) -> str:
 
 def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
     """Render the card of a notebook's latest run, with a trend over its older ones."""
-    area = escape_html(entry.record["area"])
+    area = escape_html(str(entry.record["area"]).replace("_", " "))
     thumb = entry.thumbnail or f"<span>{area}: no chart</span>"
     question = escape_html(entry.question)
     picture = f'<div class="thumb">{thumb}</div>'
     if entry.link:
         picture = f'<a class="thumb" aria-hidden="true" href="{entry.link}" tabindex="-1">{thumb}</a>'
         question = f'<a href="{entry.link}">{question}</a>'
-    chip = render_chip(entry.record.get("verdict"), entry.record["status"])
+    kind = entry.record.get("verdict") if entry.record["status"] == "succeeded" else entry.record["status"]
+    # What is as it should be needs no word.
+    chip = "" if kind == "valid" else render_chip(entry.record.get("verdict"), entry.record["status"])
+    chip += render_conditions(entry.record.get("conditions"))
     chip += render_threshold_chip(entry.record.get("thresholds"))
     answer = f'<p class="said">{escape_html(entry.answer)}</p>' if entry.answer else ""
-    meta = f"<p>{chip}{_render_meta(entry.record)}</p>"
-    trend = render_trend([run_entry.figure for run_entry in (*older[::-1], entry)])
-    kind = entry.record.get("verdict") if entry.record["status"] == "succeeded" else entry.record["status"]
-    head = f"<h3>{question}</h3>"
-    body = f"{picture}{head}{answer}{trend}{meta}{_render_older_runs(older)}"
-    return f'<li class="card" data-verdict="{escape_html(kind or "none")}">{body}</li>'
+    figures = [run_entry.figure for run_entry in (*older[::-1], entry)]
+    head = f'<p class="eyebrow">{area}</p><h3>{question}</h3>'
+    body = f"{picture}{head}{_render_key_number(entry, figures)}{answer}"
+    body += f"{f'<p>{chip}</p>' if chip else ''}<p>{_render_meta(entry.record)}</p>{_render_older_runs(older)}"
+    when = entry.record.get("started_at") or ""
+    facts = {"verdict": kind or "none", "area": entry.record["area"], "started": when}
+    data = "".join(f' data-{name}="{escape_html(str(value))}"' for name, value in facts.items())
+    return f'<li class="card"{data}>{body}</li>'
+
+
+def _render_key_number(entry: GalleryEntry, figures: Sequence[Figure | None]) -> str:
+    """The first key number of a run, large, with what it was before; "" without one."""
+    number = entry.key_number
+    if not number or number["value"] in ("", NULL):
+        return ""
+    about = ", ".join(filter(None, [number["label"], describe_change(figures)]))
+    unit = f" <span>{escape_html(number['unit'])}</span>" if number["unit"] else ""
+    words = f"<b>{escape_html(number['value'])}</b>{unit} <small>{escape_html(about)}</small>"
+    return f'<p class="key">{words}{render_trend(figures)}</p>'
 
 
 def _render_older_runs(entries: list[GalleryEntry]) -> str:

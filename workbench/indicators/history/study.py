@@ -278,7 +278,7 @@ def list_key_numbers(analysis: HistoryAnalysis) -> list[KeyNumber]:
     ]
     if changes:
         ratio, ends, word = _orient_ratio(changes[0])
-        numbers.append(("newest change", ratio, f"times {word}", f"{changes[0]['metric']}: {ends}"))
+        numbers.insert(0, ("newest change", ratio, f"times {word}", f"{changes[0]['metric']}: {ends}"))
     control = analysis.series.filter(pl.col("kind") == CONTROL)
     if control.height:
         spread = f"{100 * float(control['spread'].max() or 0):.2g}"  # type: ignore[arg-type]
