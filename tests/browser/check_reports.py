@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.browser import pages  # noqa: E402 - the script is called by its path
+from workbench.core.formats import MAX_ANSWER_CHARS  # noqa: E402 - as above
 from workbench.runs import run_folder  # noqa: E402
 
 # A report is mailed.
@@ -36,6 +37,9 @@ def main(folder: Path) -> int:
             run = found[name]
             assert run.status == "succeeded", f"{name}: {run.status}"
             assert run.verdict == "valid", f"{name}: {run.verdict}"
+            answer = run.answer or ""
+            assert 0 < len(answer) <= MAX_ANSWER_CHARS, f"{name}: an answer of {len(answer)} characters: {answer}"
+            assert not set(answer) & set("()[]"), f"{name}: brackets in the answer: {answer}"
             size = run.report.stat().st_size
             assert size <= MAX_PAGE_BYTES, f"{name}: {size:,} bytes, at most {MAX_PAGE_BYTES:,} are allowed"
             print(f"{name}: {examine(browser, run.report)}, {size / 1e6:.2f} MB")

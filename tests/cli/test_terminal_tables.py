@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ COMMANDS = (
     f"scaletest show {LEAGUE}",
     "scaletest plan data/samples/scaletest/scenarios/bursts.yaml",
     "scaletest cluster recipes",
-    f"indicators recommend {NUMPY}/numpy",
+    "indicators recommend {out}/numpy",
     "run speedup profile --parameters",
     "scaletest compare data/samples/scaletest/default-and-kai",
     "capacity plan --sizing data/samples/capacity/sizing",
@@ -59,6 +60,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         first = kept(folder / "runs", [*ROWS, *wide])
         moved = [(name, *(None if one is None else 3 * one for one in ends)) for name, *ends in ROWS]
         second = kept(folder / "runs", [*moved, *((n, 1.1, 0.8, 1.3) for n, *_ in wide)], config={"top": 7})  # type: ignore[list-item]
+    # This command writes into its session.
+    shutil.copytree(SHIPPED / NUMPY / "numpy", folder / "numpy")
     (folder / "rules.yaml").write_text("speedup:\n  - {key: duration_s, at_most: 1000}\n")
     return {
         "runs": str(folder / "runs"),

@@ -10,7 +10,7 @@ from workbench.charts.bar_chart import bars
 from workbench.charts.data import join_sentences, select_columns
 from workbench.charts.ladder_chart import ladder
 from workbench.charts.theme import COLOURS, ROW_PX, assign_colours, encode_rows, encode_tooltip, finish_chart
-from workbench.core.formats import format_number
+from workbench.core.formats import format_cost_unit, format_number
 
 if TYPE_CHECKING:
     import altair as alt
@@ -141,8 +141,13 @@ def chart_nodes(hours: pl.DataFrame) -> alt.Chart:
     return ladder(drawn, title="Nodes by hour", level="hour", value="nodes", low="low", high="high", subtitle=legend)
 
 
-def chart_what_if(what_if: pl.DataFrame, *, sliders: bool = True) -> alt.Chart:
-    """GPUs and nodes with more or fewer jobs or users, from WHAT_IF; the sliders work without a kernel."""
+def chart_what_if(
+    what_if: pl.DataFrame, *, price_per_h: float | None = None, currency: str = "", sliders: bool = True
+) -> alt.Chart:
+    """GPUs, nodes and cost with more or fewer jobs or users, from WHAT_IF; the sliders work without a kernel.
+
+    `price_per_h`, `currency`: Price of a node for an hour; without one the cost is left out.
+    """
     import altair as alt
 
     numbers = ["jobs_percent", "users_percent", "hour", "gpus", "nodes", "capacity_gpus"]
@@ -157,7 +162,7 @@ def chart_what_if(what_if: pl.DataFrame, *, sliders: bool = True) -> alt.Chart:
         base = base.transform_filter(f"datum.{column} == {column}")
     x = alt.X("hour", type="ordinal", title="hour of the day", axis=alt.Axis(labelAngle=0, labelOverlap=True))
     top: Any = frame["capacity_gpus"].max()
-    y = alt.Scale(domain=[0, 1.05 * top] if top else [0, 1], nice=False)
+    y = alt.Scale(domain=[0, 1.2 * top] if top else [0, 1], nice=False)
     tips = encode_tooltip(frame.select("hour", "gpus", "nodes", "capacity_gpus"))
     bars = base.mark_bar(width={"band": 0.8}, opacity=0.7, color=COLOURS["accent"]).encode(
         x=x, y=alt.Y("gpus", type="quantitative", title="GPUs", scale=y), tooltip=tips
@@ -165,7 +170,17 @@ def chart_what_if(what_if: pl.DataFrame, *, sliders: bool = True) -> alt.Chart:
     ticks = base.mark_tick(thickness=2, color=COLOURS["failure"], width={"band": 1}).encode(
         x=x, y=alt.Y("capacity_gpus", type="quantitative", title="GPUs", scale=y), tooltip=tips
     )
-    layered = alt.layer(bars, ticks)
+    read_out = "'Peak: ' + format(ceil(datum.peak), ',') + ' GPUs on ' + format(datum.peak_nodes, ',') + ' nodes'"
+    if price_per_h is not None:
+        cost = f"format({price_per_h!r} * datum.node_hours, ',.3~r')"
+        read_out += f" + '; ' + {cost} + ' {format_cost_unit(currency, 'a day')}, each hour with its own nodes'"
+    told = base.transform_aggregate(
+        peak="max(gpus)", peak_nodes="max(nodes)", node_hours="sum(nodes)", groupby=[]
+    ).transform_calculate(told=read_out)
+    words = told.mark_text(align="left", baseline="top", fontSize=15, fontWeight=600, dy=-2).encode(
+        x=alt.value(4), y=alt.value(0), text=alt.Text("told", type="nominal")
+    )
+    layered = alt.layer(bars, ticks, words)
     layered = layered.add_params(*params) if params else layered
-    legend = join_sentences("every input at its median", "horizontal line: GPUs of the nodes")
+    legend = join_sentences("every input at its median", "red line: GPUs of the nodes")
     return finish_chart(layered, "GPUs and nodes with more or fewer jobs and users", legend, frame, height=260)

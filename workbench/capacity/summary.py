@@ -58,7 +58,9 @@ def _format_figure(row: dict[str, Any], share: str, *, is_ordered: bool) -> floa
 
 def _format_others(row: dict[str, Any], share: str, *, is_ordered: bool) -> str:
     names = {"p5": "P5", "p50": "median", "p95": "P95"}
-    others = [(name, _format_figure(row, other, is_ordered=is_ordered)) for other, name in names.items() if other != share]
+    others = [
+        (name, _format_figure(row, other, is_ordered=is_ordered)) for other, name in names.items() if other != share
+    ]
     return ", ".join(f"{name} {format_number(figure)}" for name, figure in others)
 
 

@@ -101,7 +101,7 @@ def format_label(name: str, unit: str | None = None) -> str:
     ['shuffle read (bytes)', 'speedup (×)', 'n', 'tokens per s']
     """
     suffix = next((suffix for suffix in _UNITS if name.endswith(f"_{suffix}")), "")
-    unit = _UNITS.get(suffix, "") if unit is None else unit
+    unit = _UNITS.get(suffix, "") if unit is None else "×" if unit == "times" else unit
     words = name.replace("_", " ").strip()
     if not unit or suffix == "per_s":
         return words

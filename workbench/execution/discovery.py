@@ -137,7 +137,7 @@ def list_questions(folder: str | Path | None = None) -> pl.DataFrame:
     for path in list_numbered_notebooks(find_notebook_folder() if folder is None else folder):
         first = next(iter(read_notebook(path).cells))
         needs = re.search(r"^- \*\*In:\*\* (.+?)(?:[.:;] |\.?$)", first.source, re.MULTILINE)
-        rows.append((path.stem, find_heading(first), needs.group(1) if needs else None))
+        rows.append((path.stem, find_heading(first), needs.group(1).replace("`", "") if needs else None))
     return pl.DataFrame(rows, schema={"notebook": pl.String, "question": pl.String, "needs": pl.String}, orient="row")
 
 

@@ -385,7 +385,9 @@ def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
         text=alt.Text("quantile", type="nominal")
     )
     subtitle = join_sentences(
-        _describe_workloads(durations), _describe_lost_workloads(durations), _format_quantile_marks(marks)
+        _describe_workloads(durations),
+        _describe_lost_workloads(durations),
+        f"all runs of a side together: {_format_quantile_marks(marks)}" if marks.height else "",
     )
     # With several variants the names would cover each other, and the dots lie on the lines of the grid.
     layers = [line, hover, dots, *([names] if durations["side"].n_unique() < 2 else [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -479,14 +480,13 @@ class CrossValidation:
     def answer(self) -> str:
         """The result in one sentence."""
         ours = self.scores.row(by_predicate=pl.col("predictor") == CALIBRATED, named=True)
-        name = "" if ours["skill"] is None else f" and skill {ours['skill']:.2f}"
+        off = 100 * math.expm1(ours["mean_absolute_log_error"])
         beside = f"{ours['mean_over_constant_low']:.2f} to {ours['mean_over_constant_high']:.2f}"
         return (
-            f"Predictions of {ours['n_queries']} left-out queries have a mean absolute log error of"
-            f" {ours['mean_absolute_log_error']:.3f}, {ours['mean_over_constant']:.2f}x that of the constant predictor"
-            f" (interval {beside}){name}. The worst is {ours['worst_absolute_log_error']:.2f} ({ours['worst_query']}),"
-            f" {ours['worst_over_constant']:.2f}x its worst; intervals held {ours['n_covered']} of {ours['n_queries']}"
-            f" actual times.{self._format_recommendations(ours)}"
+            f"Predicting each query from the other {ours['n_queries'] - 1} is off by about {off:.0f} %,"
+            f" {ours['mean_over_constant']:.2f} of the error of assuming one ratio for all ({beside})."
+            f" The interval was right for {ours['n_covered']} of {ours['n_queries']}; {ours['worst_query']} was worst,"
+            f" off by {100 * math.expm1(ours['worst_absolute_log_error']):.0f} %.{self._format_recommendations(ours)}"
         )
 
     @staticmethod
@@ -494,10 +494,11 @@ class CrossValidation:
         """Precision and recall as a sentence; empty where either is unknown."""
         if ours["precision"] is None or ours["recall"] is None:
             return ""
+        reached = round(ours["precision"] * ours["n_recommended"])
+        missed = ours["n_reached"] - round(ours["recall"] * ours["n_reached"])
         return (
-            f" Of {ours['n_recommended']} queries predicted to reach {ours['threshold']:g}x,"
-            f" {100 * ours['precision']:.0f} % do;"
-            f" of {ours['n_reached']} that do, {100 * ours['recall']:.0f} % were predicted to."
+            f" {ours['n_recommended']} queries were predicted to gain at least {ours['threshold']:g}x: {reached} did,"
+            f" and {missed or 'none'} {'were' if missed > 1 else 'was'} missed."
         )
 
 
