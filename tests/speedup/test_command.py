@@ -39,8 +39,16 @@ def log(tmp_path: Path) -> Path:
 def test_a_sound_log_has_exit_code_0_and_its_answer_first(profile: Call, log: Path) -> None:
     code, printed, errors = profile(log)
     assert (code, errors) == (0, "")
-    assert printed.startswith("The 4 task slots were busy 24 % of 8.0 s")
-    assert "verdict: valid" in printed
+    assert printed.startswith("Failed work costs 2.9 to 5.7 s of 8.0 s: look at the failures.")
+    assert (
+        printed.index("verdict: valid") < printed.index("- failed work, 5.7 s") < printed.index("Queries by task time")
+    )
+
+
+def test_the_document_holds_the_findings(profile: Call, log: Path) -> None:
+    document = json.loads(profile(log, "--json")[1])
+    assert document["details"]
+    assert document["findings"][0]["kind"] == "failed work"
 
 
 def test_a_cut_log_has_exit_code_1_and_the_reasons(profile: Call, log: Path) -> None:

@@ -41,6 +41,14 @@ class WallTime:
 
 def account_wall_time(facts: EventLogFacts, start_ms: int, end_ms: int) -> WallTime:
     """What the time between two instants of the log was. `facts`: Of one log."""
+    spans = split_wall_time_spans(facts, start_ms, end_ms)
+    waiting_s, driver_s, nothing_s = (sum_spans(spans[name]) / 1e3 for name in (WAITING, DRIVER, NOTHING))
+    wall_s = max(0.0, (end_ms - start_ms) / 1e3)
+    return WallTime(wall_s - waiting_s - driver_s - nothing_s, waiting_s, driver_s, nothing_s)
+
+
+def split_wall_time_spans(facts: EventLogFacts, start_ms: int, end_ms: int) -> dict[str, Spans]:
+    """The spans of each part of the wall time, in epoch ms; together they cover it. `facts`: Of one log."""
     running = merge_spans(clip_spans(list_running_spans(facts), start_ms, end_ms))
     stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"], how="left")
     open_stages = stages.select(
@@ -56,11 +64,13 @@ def account_wall_time(facts: EventLogFacts, start_ms: int, end_ms: int) -> WallT
             [*running, *open_stages.iter_rows(), *queries.iter_rows(), *jobs.iter_rows()],
         )
     )
-    waits = subtract_spans(with_stage, running)
-    waiting_s = sum_spans([(first, last) for first, last in waits if last - first >= MIN_GAP_MS]) / 1e3
-    with_stage_s, with_query_s = sum_spans(with_stage) / 1e3, sum_spans(with_query) / 1e3
-    wall_s = max(0.0, (end_ms - start_ms) / 1e3)
-    return WallTime(with_stage_s - waiting_s, waiting_s, with_query_s - with_stage_s, wall_s - with_query_s)
+    waiting = [(first, last) for first, last in subtract_spans(with_stage, running) if last - first >= MIN_GAP_MS]
+    return {
+        RUNNING: subtract_spans(with_stage, waiting),
+        WAITING: waiting,
+        DRIVER: subtract_spans(with_query, with_stage),
+        NOTHING: subtract_spans(merge_spans([(start_ms, end_ms)]), with_query),
+    }
 
 
 def list_running_spans(facts: EventLogFacts) -> Spans:

@@ -10,6 +10,7 @@ import polars as pl
 
 from workbench import charts
 from workbench.charts.data import join_sentences
+from workbench.eventlog.wall_time import clip_spans, merge_spans, subtract_spans
 from workbench.stats import Interval
 from workbench.stats.verdicts import DECIDED
 
@@ -19,16 +20,44 @@ if TYPE_CHECKING:
     from workbench.speedup.comparison.plan_alignment import PlanAlignment
 
 
-def chart_timeline(queries: pl.DataFrame, stage_spans: pl.DataFrame) -> alt.VConcatChart:
-    """Queries and stages over time; overlapping ones are stacked.
+PART_LABELS = {"running": "running", "waiting": "waiting", "driver": "driver alone", "nothing": "no query"}
+# Shorter gaps are too thin to be seen.
+MIN_SHADED_SHARE = 0.002
+MAX_SAVING_STEPS = 10
 
-    `queries`, `stage_spans`: Tables of these names.
+
+def chart_slot_time(wall_parts: pl.DataFrame, n_slots: int | None) -> alt.LayerChart:
+    """Wall time times task slots as one bar; the wall time alone where the slots are not known.
+
+    `wall_parts`: Table WALL_PARTS.
+    """
+    value = "wall_s" if wall_parts["slot_s"].null_count() else "slot_s"
+    wall = f"{float(wall_parts['wall_s'].sum()):,.1f} s"
+    known = value == "slot_s" and n_slots
+    title = f"Where did {wall} x {n_slots:,} task slots go?" if known else f"Where did the {wall} go?"
+    return charts.stacked_bar(
+        wall_parts.with_columns(what=pl.col("part").replace(PART_LABELS)),
+        title=title,
+        label="what",
+        value=value,
+        details=("meaning",),
+        subtitle="waiting: a stage was open and the slot had no task" if known else "",
+    )
+
+
+def chart_timeline(
+    queries: pl.DataFrame, stage_spans: pl.DataFrame, *, start_s: float | None = None, end_s: float | None = None
+) -> alt.VConcatChart:
+    """Queries and stages over time; overlapping ones are stacked, and time without a stage is shaded.
+
+    `queries`, `stage_spans`: Tables of these names. `start_s`, `end_s`: The time to show; null: that of the queries.
     """
     columns = ("lane", "what", "start_s", "end_s", "outcome", "task_time_s", "n_tasks")
     of_queries = queries.with_columns(lane=pl.lit("queries"), what="query", outcome=_outcome_expr("query"))
     of_stages = stage_spans.with_columns(
         lane=pl.lit("stages"), what=pl.format("{}, {}", "stage", "query"), outcome=_outcome_expr("stage")
     )
+    shaded = _list_gaps(stage_spans, start_s, end_s) if start_s is not None and end_s is not None else None
     return charts.timeline(
         pl.concat([of_queries.select(columns), of_stages.select(columns)]),
         title="Queries and stages over time; brush the overview to zoom in",
@@ -37,7 +66,20 @@ def chart_timeline(queries: pl.DataFrame, stage_spans: pl.DataFrame) -> alt.VCon
         lane="lane",
         category="outcome",
         details=("what", "task_time_s", "n_tasks"),
+        shaded=shaded,
+        subtitle="shaded: no stage ran" if shaded is not None and shaded.height else "",
     )
+
+
+def _list_gaps(stage_spans: pl.DataFrame, start_s: float, end_s: float) -> pl.DataFrame:
+    """Times without an open stage: `start_s, end_s, gap_s`. `stage_spans`: Table STAGE_SPANS."""
+    stages = merge_spans(clip_spans(stage_spans.select("start_s", "end_s").iter_rows(), start_s, end_s))
+    gaps = pl.DataFrame(
+        subtract_spans(merge_spans([(start_s, end_s)]), stages),
+        schema={"start_s": pl.Float64, "end_s": pl.Float64},
+        orient="row",
+    ).with_columns(gap_s=pl.col("end_s") - pl.col("start_s"))
+    return gaps.filter(pl.col("gap_s") >= MIN_SHADED_SHARE * (end_s - start_s))
 
 
 def _outcome_expr(kind: str) -> pl.Expr:
@@ -89,6 +131,41 @@ def chart_skew(stage_spans: pl.DataFrame) -> alt.Chart:
         label="label",
         value="skew_cost_s",
         top=10,
+    )
+
+
+def chart_savings(factors: pl.DataFrame, *, baseline: str, candidate: str) -> alt.Chart:
+    """From the time of all queries on the baseline to that on the candidate, operator by operator.
+
+    `factors`: Table FACTORS. The largest steps are drawn, the others as one; a step's factor stands beside its name.
+    """
+    saved = factors.with_columns(change_s=pl.col("candidate_s") - pl.col("baseline_s")).sort(
+        pl.col("change_s").abs(), descending=True
+    )
+    top, rest = saved.head(MAX_SAVING_STEPS), saved.slice(MAX_SAVING_STEPS)
+    totals = {name: float(factors[f"{name}_s"].sum()) for name in ("baseline", "candidate")}
+    rows = [(baseline, totals["baseline"], "total", True)]
+    for row in top.iter_rows(named=True):
+        known = row["quality"] not in ("baseline only", "candidate only")
+        name = f"{row['operator']}, {row['measured_factor']:.2g}x" if known else str(row["operator"])
+        rows.append((name, row["change_s"], "faster" if row["change_s"] < 0 else "slower", False))
+    if rest.height:
+        change_s = float(rest["change_s"].sum())
+        rows.append((f"{rest.height} others", change_s, "faster" if change_s < 0 else "slower", False))
+    rows.append((candidate, totals["candidate"], "total", True))
+    names = {"step": pl.String, "change_s": pl.Float64, "kind": pl.String, "total": pl.Boolean}
+    steps = pl.DataFrame(rows, schema=names, orient="row")
+    # A total is where its bar ends; the steps between add up from the first.
+    running = pl.when(pl.col("total") & (pl.col("step") != baseline)).then(0.0).otherwise(pl.col("change_s")).cum_sum()
+    return charts.waterfall(
+        steps.with_columns(end_s=pl.when(pl.col("total")).then(pl.col("change_s")).otherwise(running)),
+        title=f"Where does {candidate} save the time of {baseline}?",
+        label="step",
+        change="change_s",
+        end="end_s",
+        category="kind",
+        total="total",
+        subtitle="seconds of one run of all queries, largest steps first, with how many times faster each operator is",
     )
 
 

@@ -181,6 +181,10 @@ class ProfileStudy(_JudgedByReasons):
         return self.profile.answer
 
     @property
+    def details(self) -> list[str]:
+        return list(self.profile.details)
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         return self.profile.reasons
 

@@ -86,15 +86,22 @@ def list_fleet_key_numbers(qualified: Qualification) -> list[KeyNumber]:
 
 
 def list_profile_key_numbers(profile: Profile) -> list[KeyNumber]:
-    """Wall time, task time, stage overlap, queries, failures."""
+    """Wall time, slots, the costliest finding, queries, failures."""
     row = profile.overview.row(0, named=True)
-    return [
+    slots = f"of {row['n_task_slots']:,} task slots" if row["n_task_slots"] else ""
+    use = row["slot_use_share"]
+    numbers: list[KeyNumber] = [
         ("wall time", row["wall_time_s"], "s", f"{row['engine']}, Spark {row['spark_version']}"),
         ("task time", row["task_time_s"], "s", f"{row['n_tasks']:,} tasks"),
-        ("stages at once", row["overlap_ratio"], "×", "stage time over busy time"),
+        ("slots busy", None if use is None else round(100 * use), "%", slots),
         ("queries", row["n_queries"], "", f"{row['n_failed_queries']} failed"),
         ("failed tasks", row["n_failed_tasks"], "", f"of {row['n_tasks']:,}"),
     ]
+    if profile.findings.height:
+        top = profile.findings.row(0, named=True)
+        interval = f"{top['kind']}, {format_number(top['low_s'])} to {format_number(top['high_s'])} s"
+        numbers.insert(1, ("most at stake", top["at_stake_s"], "s", interval))
+    return numbers
 
 
 def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]) -> list[str]:
@@ -158,15 +165,15 @@ def _format_operator_at_stake(operator: str, n_queries: int, *, unknown: bool) -
 
 
 def list_profile_next_steps(profile: Profile) -> list[str]:
-    """Failures first, then the most expensive query, then a prediction for an accelerator."""
+    """What to try for the costliest finding, a profile of its query alone, then a prediction for an accelerator."""
     overview = profile.overview.row(0, named=True)
     steps = []
-    if failed := overview["n_failed_tasks"]:
-        steps.append(f"Look at the {failed} failed tasks first: the table below has kinds and reasons.")
-    costly = profile.queries.sort("task_time_s", descending=True, nulls_last=True)
-    if costly.height:
-        steps.append(
-            f"Look at {costly['query'][0]}, the query with the most task time: its operators and stages are below."
-        )
-    predict = "Predict its time on an accelerator: `workbench speedup qualify LOG --factors factors.json`"
-    return [*steps, f"{predict} (`workbench speedup generate` makes the factors)."]
+    if profile.findings.height:
+        top = profile.findings.row(0, named=True)
+        steps.append(f"{top['kind'].capitalize()}: {top['what_to_try']}")
+    elif failed := overview["n_failed_tasks"]:
+        steps.append(f"Look at the {failed} failed tasks first: the table of failures has kinds and reasons.")
+    if (costly := profile.costliest_query) is not None:
+        ids = ",".join(map(str, costly["sql_ids"]))
+        steps.append(f"See {costly['query']} alone: `workbench run profile -p event_log=LOG -p sql_ids=[{ids}]`.")
+    return [*steps, "Predict its time on an accelerator: `workbench speedup qualify LOG --factors factors.json`."]

@@ -210,10 +210,41 @@ WALL_PARTS = Table(
         seconds_column("wall_s", "Its time."),
         share_column("wall_share", "Share of the wall time; null for an application of no time.", nullable=True),
         text_column("meaning", "What happens in it."),
+        Column(
+            "slot_s",
+            "float",
+            "Its part of the slot time: wall time times the largest number of slots; running is the time of tasks, "
+            "waiting the rest of the slots while a stage was open. Null where the slots are not known.",
+            "s",
+            nullable=True,
+            added=True,
+        ),
+        Column("slot_share", "float", "Share of the slot time.", "share", nullable=True, added=True),
+    ),
+)
+FINDINGS = Table(
+    "findings",
+    "Where time was lost and what to try, most seconds at stake first; a second may be in several rows. What is below "
+    "2 % of the wall time or 0.5 s is not listed, nor what the log has no metric for.",
+    (),
+    (
+        text_column("kind", "Kind of loss, such as skew or spill."),
+        text_column("finding", "What the log shows."),
+        seconds_column("at_stake_s", "Wall time at stake, best estimate."),
+        seconds_column("low_s", "What is surely lost."),
+        seconds_column("high_s", "What it could be."),
+        share_column("at_stake_share", "Share of the wall time; null for an application of no time.", nullable=True),
+        text_column(
+            "query", "Query with its id, of several runs that with most of it; null for several queries.", nullable=True
+        ),
+        count_column("sql_id", "Its SQL execution; null outside SQL and for several queries.", nullable=True),
+        count_column("stage_id", "Stage with most of it; null for time without a stage.", nullable=True),
+        text_column("what_to_try", "What to change, with the setting's name."),
     ),
 )
 PROFILE_TABLES = (
     OVERVIEW,
+    FINDINGS,
     WALL_PARTS,
     QUERIES,
     STAGE_SPANS,

@@ -11,7 +11,7 @@ import polars as pl
 
 from workbench.core.books import AT_MOST, Book, build_books, describe_broken_books
 from workbench.core.errors import BrokenInvariantError, InputError
-from workbench.core.formats import format_items
+from workbench.core.formats import fit_answer, format_items
 from workbench.eventlog.completeness import CLOCK, NOTED_KINDS, OPEN_END, describe_holes, select_touching
 from workbench.eventlog.invariants import SLOT_TIME, SLOTS, list_log_books
 from workbench.eventlog.reader import EventLogFacts
@@ -26,6 +26,7 @@ from workbench.speedup.attribution.application_time import (
     read_application_time,
 )
 from workbench.speedup.attribution.executions import TIME_TYPES
+from workbench.speedup.attribution.profile_findings import MIN_SHARE, OUTSIDE, build_findings, iterate_wordings
 from workbench.speedup.attribution.time_pieces import (
     AROUND,
     COUNTS,
@@ -45,7 +46,6 @@ CODEGEN = "WholeStageCodegen"
 EVENTS = (("executors", "added_time_ms"), *WORK_STARTS, ("failures", "time_ms"))
 MIN_TASKS_FOR_SKEW = 4
 MIN_TIMED_SHARE = 0.9
-OUTSIDE = "(outside SQL)"
 CODEGEN_PART = "inside codegen spans"
 TIMED_PART = "other, in stages whose operators report times"
 UNTIMED_PART = "in stages whose operators report none"
@@ -59,7 +59,7 @@ MIN_TOLD_SHARE = 0.01
 OWN_ERROR = "an error in the workbench"
 MEANINGS = {
     RUNNING: "at least one task ran",
-    WAITING: "a stage waited for executors",
+    WAITING: "a stage was open and no task ran",
     DRIVER: "driver alone: planning, commit, fetch",
     NOTHING: "no query and no job was open",
 }
@@ -67,9 +67,15 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Profile:
-    """Tables of a profile (`PROFILE_TABLES`), why its log is invalid, and the answer in one sentence."""
+    """Tables of a profile (`PROFILE_TABLES`), why its log is invalid, the answer in one sentence, and what it rests on.
+
+    `costliest_query`: The query whose runs together took the most task time: `query`, `sql_ids`, `n`, `task_time_s` and
+    `share`; null with fewer than two queries.
+    `start_s`, `end_s`: The time that counts, in seconds since the application's start; null if unknown.
+    """
 
     overview: pl.DataFrame
+    findings: pl.DataFrame
     wall_parts: pl.DataFrame
     queries: pl.DataFrame
     stage_spans: pl.DataFrame
@@ -80,11 +86,27 @@ class Profile:
     books: pl.DataFrame
     reasons: tuple[str, ...]
     answer: str
+    details: tuple[str, ...]
+    costliest_query: dict[str, Any] | None
+    start_s: float | None
+    end_s: float | None
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:
         """Invalid if the log is cut, damaged or incomplete."""
         return "invalid" if self.reasons else "valid"
+
+    def list_findings(self) -> pl.DataFrame:
+        """Findings for display: what was found and what to try in one column."""
+        return self.findings.select(
+            "kind",
+            "at_stake_s",
+            "low_s",
+            "high_s",
+            "query",
+            "stage_id",
+            found_and_to_try=pl.format("{} {}", "finding", "what_to_try"),
+        )
 
     def sum_operators(self) -> pl.DataFrame:
         """Exclusive times by operator, for display; the rows add up to the time of the queries."""
@@ -152,7 +174,8 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     application = log_facts.applications.row(0, named=True)
     zero_ms = application["start_time_ms"] or find_extreme_ms(log_facts, EVENTS, latest=False) or 0
     time = read_application_time(log_facts)
-    exclusive = _build_exclusive_times(log_facts)
+    measured = measure_log_times(log_facts, "log", "log", log_id=log_facts.logs["log_id"][0])
+    exclusive = _build_exclusive_times(log_facts, measured)
     wall = time.account(log_facts)
     log_books = list_log_books(log_facts, wall, time.start_ms, time.end_ms)
     if sql_ids:
@@ -169,18 +192,50 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     books = build_books([*log_books, *_list_time_books(log_facts, spans, exclusive, coverage)])
     overview = _build_overview(log_facts, application, time, spans, queries, books)
     reasons = _list_invalid_reasons(log_facts, application, time, books)
+    plans = measured.executions.select("sql_id", "plan")
+    findings = tables.FINDINGS.frame([])
+    costliest = _find_costliest_query(queries, plans)
     if (missing := select_touching(log_facts.completeness)).height and not time.contradictions:
         overview = _bound_task_time(overview, log_facts, missing)
         queries, coverage = (frame.with_columns(task_time_share=UNKNOWN) for frame in (queries, coverage))
         queries, coverage = tables.QUERIES.check(queries), tables.COVERAGE.check(coverage)
-        answer = _format_partial_answer(overview, missing)
+        answer, details = _format_partial_answer(overview, missing)
     else:
-        answer = _format_answer(overview, queries, coverage, wall, time)
+        if wall is not None and overview["n_tasks"][0]:
+            assert time.start_ms is not None
+            assert time.end_ms is not None
+            names = log_facts.sql_executions.select("sql_id", query=_query_name_expr())
+            span_ms = time.start_ms, time.end_ms
+            findings = build_findings(log_facts, exclusive, plans, names, span_ms, is_whole=not sql_ids)
+        answer, details = _format_answer(overview, findings, wall, time)
+        details += [*_describe_costliest_query(costliest), *_describe_coverage(overview, coverage)]
     if sql_ids:
-        names = format_items(queries.filter(pl.col("sql_id").is_in(list(sql_ids)))["query"], 3)
-        answer = f"Only {names}. {answer.replace('The application ran', 'It ran')}"
-    parts = _build_wall_parts(wall)
-    return Profile(overview, parts, queries, spans, exclusive, operators, coverage, failures, books, reasons, answer)
+        names_text = format_items(queries.filter(pl.col("sql_id").is_in(list(sql_ids)))["query"], 3)
+        details.insert(0, f"Covers only {names_text}.")
+        answer = answer.replace("The application ran", "It ran")
+        details = [detail.replace("no stage ran", "no stage of theirs ran") for detail in details]
+    start_s, end_s = (
+        None if wall is None or ms is None else (ms - zero_ms) / 1e3 for ms in (time.start_ms, time.end_ms)
+    )
+    parts = _build_wall_parts(wall, overview)
+    return Profile(
+        overview=overview,
+        findings=findings,
+        wall_parts=parts,
+        queries=queries,
+        stage_spans=spans,
+        exclusive_times=exclusive,
+        operator_times=operators,
+        coverage=coverage,
+        failure_counts=failures,
+        books=books,
+        reasons=reasons,
+        answer=answer,
+        details=tuple(details),
+        costliest_query=costliest,
+        start_s=start_s,
+        end_s=end_s,
+    )
 
 
 def _select_queries(facts: EventLogFacts, sql_ids: Sequence[int]) -> EventLogFacts:
@@ -205,9 +260,9 @@ def _select_queries(facts: EventLogFacts, sql_ids: Sequence[int]) -> EventLogFac
     )
 
 
-def _build_exclusive_times(facts: EventLogFacts) -> pl.DataFrame:
+def _build_exclusive_times(facts: EventLogFacts, measured_log: Measured) -> pl.DataFrame:
     """Build table EXCLUSIVE_TIMES of all SQL executions of a log."""
-    measured = measure_log_times(facts, "log", "log", log_id=facts.logs["log_id"][0]).include_first_runs()
+    measured = measured_log.include_first_runs()
     # Failed queries have prices of their own, so that the others' are those that `workbench speedup explain` prints.
     failed = measured.select(~COUNTS)
     parts = [measured.select(COUNTS), Measured(failed.executions.with_columns(why_not=COUNTING), failed.pieces)]
@@ -263,7 +318,9 @@ def _select_exclusive_times(exclusive: pl.DataFrame, facts: EventLogFacts, sql_i
     """The rows of chosen executions, whose tables `facts` are. `exclusive`: Table EXCLUSIVE_TIMES of the whole log."""
     chosen = exclusive.filter(pl.col("sql_id").is_in(facts.sql_executions["sql_id"].implode()))
     # What another execution started is a part of that one in the whole log, and is measured alone here.
-    return chosen if set(sql_ids) <= set(chosen["sql_id"]) else _build_exclusive_times(facts)
+    if set(sql_ids) <= set(chosen["sql_id"]):
+        return chosen
+    return _build_exclusive_times(facts, measure_log_times(facts, "log", "log", log_id=facts.logs["log_id"][0]))
 
 
 def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.DataFrame) -> pl.DataFrame:
@@ -283,14 +340,14 @@ def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.D
     )
 
 
-def _format_partial_answer(overview: pl.DataFrame, missing: pl.DataFrame) -> str:
-    """Answer of a profile with holes. `overview`: Table OVERVIEW. `missing`: The log's holes."""
+def _format_partial_answer(overview: pl.DataFrame, missing: pl.DataFrame) -> tuple[str, list[str]]:
+    """Answer of a profile with holes, and the holes. `overview`: Table OVERVIEW. `missing`: The log's holes."""
     row = overview.row(0, named=True)
     first, *more = describe_holes(missing)
     opening = f"{first[0].upper()}{first[1:]}" + (f", and {len(more)} more below" if more else "")
     high = row["task_time_high_s"]
-    worked = f"between {row['task_time_s']:,.1f} and {high:,.1f} s" if high else f"at least {row['task_time_s']:,.1f} s"
-    return f"{opening}; the {row['n_tasks']:,} tasks that are there and the missing ones worked {worked}."
+    worked = f"{row['task_time_s']:,.1f} to {high:,.1f} s" if high else f"at least {row['task_time_s']:,.1f} s"
+    return f"Tasks worked {worked}; parts of the log are missing.", [f"{opening}."]
 
 
 def _select_log(facts: EventLogFacts, log_id: int | None) -> EventLogFacts:
@@ -530,10 +587,19 @@ def _build_overview(
     return tables.OVERVIEW.frame([row])
 
 
-def _build_wall_parts(wall: WallTime | None) -> pl.DataFrame:
-    """Table WALL_PARTS; empty where the times are not known."""
+def _build_wall_parts(wall: WallTime | None, overview: pl.DataFrame) -> pl.DataFrame:
+    """Table WALL_PARTS; empty where the times are not known. `overview`: Table OVERVIEW."""
     parts = [] if wall is None else wall.list_parts()
     total_s = sum(seconds for _, seconds in parts)
+    row = overview.row(0, named=True)
+    slots = row["n_task_slots"] if row["slot_use_share"] is not None else None
+    slot_times: dict[str, float | None] = dict.fromkeys(MEANINGS)
+    if slots:
+        slot_times = {name: slots * seconds for name, seconds in parts}
+        with_stage_s = slots * (total_s - sum(seconds for name, seconds in parts if name in (DRIVER, NOTHING)))
+        # A task counts until the driver has its result, and may so count beyond its stage.
+        slot_times[RUNNING] = min(row["task_time_s"], with_stage_s)
+        slot_times[WAITING] = with_stage_s - slot_times[RUNNING]
     return tables.WALL_PARTS.frame(
         [
             {
@@ -541,6 +607,8 @@ def _build_wall_parts(wall: WallTime | None) -> pl.DataFrame:
                 "wall_s": seconds,
                 "wall_share": seconds / total_s if total_s else None,
                 "meaning": MEANINGS[name],
+                "slot_s": slot_times[name],
+                "slot_share": slot_times[name] / (slots * total_s) if slots and total_s else None,
             }
             for name, seconds in parts
         ]
@@ -579,32 +647,67 @@ def _list_invalid_reasons(
 
 
 def _format_answer(
-    overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame, wall: WallTime | None, time: ApplicationTime
-) -> str:
-    """Answer of a whole log. `overview`, `queries`, `coverage`: Tables of these names."""
+    overview: pl.DataFrame, findings: pl.DataFrame, wall: WallTime | None, time: ApplicationTime
+) -> tuple[str, list[str]]:
+    """Answer of a whole log, and sentences below it. `overview`, `findings`: Tables of these names."""
     row = overview.row(0, named=True)
     wall_s = row["wall_time_s"]
     unknown = "The log's times contradict each other" if time.contradictions else NO_START
     if not row["n_tasks"]:
         ran = f"{unknown}," if wall_s is None else f"The application ran for {wall_s:,.1f} s"
-        return f"{ran} and no task ended in it."
+        return f"{ran} and no task ended in it.", []
     if row["task_time_s"] < 0:
-        return f"{unknown}: no duration of its {row['n_tasks']:,} tasks is known."
+        return f"{unknown}: no duration of its {row['n_tasks']:,} tasks is known.", []
     worked = f"{row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
     if wall_s is None or wall is None:
-        sentence = f"{unknown}; its {worked} in {row['busy_time_s']:,.1f} s with a stage running"
-    else:
-        sentence = f"{_format_slot_use(row) or f'In {wall_s:,.1f} s {worked}'}{_format_wall_parts(wall, wall_s)}"
-    if queries.height > 1 and queries["task_time_s"][0] and queries["task_time_share"][0] is not None:
-        top = queries.row(0, named=True)
-        sentence += f". Costliest of {queries.height:,} queries: {top['query']}, {100 * top['task_time_share']:.0f} %"
-        sentence += " of their task time"
-    timed = coverage.filter(pl.col("part").is_in([CODEGEN_PART, TIMED_PART]))["task_time_s"].sum()
-    share = timed / row["task_time_s"] if row["task_time_s"] else 1.0
+        return f"{unknown}.", [f"Its {worked} in {row['busy_time_s']:,.1f} s with a stage running."]
+    use = f"{_format_slot_use(row) or f'In {wall_s:,.1f} s {worked}'}{_format_wall_parts(wall, wall_s)}."
+    if not findings.height:
+        return fit_answer(use, f"No loss above {MIN_SHARE:.0%} of {wall_s:,.1f} s was found."), [use]
+    top = findings.row(0, named=True)
+    where = f" Query: {top['query']}." if top["query"] else ""
+    stage = f" Stage {top['stage_id']}." if top["stage_id"] is not None else ""
+    return fit_answer(*iterate_wordings(findings, wall_s)), [f"{top['finding']}{where}{stage}", use]
+
+
+def _describe_costliest_query(costliest: dict[str, Any] | None) -> list[str]:
+    if costliest is None or costliest["share"] is None:
+        return []
+    runs = "" if costliest["n"] == 1 else f"{costliest['n']:,} runs, "
+    return [f"Most expensive query: {costliest['query']}, {runs}{100 * costliest['share']:.0f} % of task time."]
+
+
+def _find_costliest_query(queries: pl.DataFrame, plans: pl.DataFrame) -> dict[str, Any] | None:
+    """The query whose runs together took the most task time; null with fewer than two queries, or without tasks.
+
+    `queries`: Table QUERIES. `plans`: `sql_id, plan`, equal for runs of one query.
+    """
+    by_query = (
+        queries.join(plans, on="sql_id", how="left")
+        .sort("task_time_s", "sql_id", descending=[True, False])
+        .group_by(runs_of=pl.coalesce("plan", pl.format("sql {}", "sql_id")), maintain_order=True)
+        .agg(
+            pl.col("query").first(),
+            pl.col("task_time_s").sum(),
+            n=pl.len(),
+            sql_ids=pl.col("sql_id").sort(),
+            share=pl.when(pl.col("task_time_share").count() > 0).then(pl.col("task_time_share").sum()),
+        )
+        .sort("task_time_s", descending=True, maintain_order=True)
+    )
+    if queries.height < 2 or not by_query["task_time_s"][0]:
+        return None
+    return by_query.row(0, named=True)
+
+
+def _describe_coverage(overview: pl.DataFrame, coverage: pl.DataFrame) -> list[str]:
+    """How much of the task time operators explain, where it is little. `overview`, `coverage`: Tables of this name."""
+    task_s = overview["task_time_s"][0]
+    timed_s = coverage.filter(pl.col("part").is_in([CODEGEN_PART, TIMED_PART]))["task_time_s"].sum()
     # Nearly always near 100 %, and then nothing that the reader would act on; the table of the coverage has it.
-    timed_text = f"{100 * share:.0f} % of the task time"
-    hint = "" if share >= MIN_TIMED_SHARE else f"; operators report times in stages with only {timed_text}"
-    return f"{sentence}{hint}."
+    if task_s <= 0 or timed_s / task_s >= MIN_TIMED_SHARE:
+        return []
+    return [f"Operators report times in stages with only {100 * timed_s / task_s:.0f} % of the task time."]
 
 
 def _format_slot_use(row: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import FieldOption, OptionValues, take_options_from
-from workbench.console.terminal import print_text
+from workbench.console.terminal import print_block, print_text
 from workbench.speedup.commands import RunFolder
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def profile(
         Path | None, typer.Option("--local_folder", "--local-folder", help="Where --csv writes the profile folder.")
     ] = None,
 ) -> None:
-    """Show where one application spent its time: queries, stages, operators, skew, failures.
+    """Show where one application lost time and what to try; then its queries, stages, operators and failures.
 
     Exit code 1 when the log is cut or damaged: the figures then cover the readable part. For a report with charts:
     workbench run profile -p event_log=LOG
@@ -67,7 +67,13 @@ def profile(
     result = build_profile(read_event_logs(config.event_log), sql_ids=config.sql_ids)
     if out is not None:
         _write_run(config, result, out)
-    document = {"answer": result.answer, "verdict": result.verdict, "reasons": list(result.reasons), "out": out}
+    document = {
+        "answer": result.answer,
+        "details": list(result.details),
+        "verdict": result.verdict,
+        "reasons": list(result.reasons),
+        "out": out,
+    }
     document |= {declared.name: getattr(result, declared.name).to_dicts() for declared in PROFILE_TABLES}
     finish_command(lambda: _print_profile(config, result), document, as_json=as_json, is_valid=not result.reasons)
 
@@ -86,25 +92,29 @@ def _write_run(config: ProfileConfig, result: Profile, out: Path) -> None:
     for declared in PROFILE_TABLES:
         run.write_table(declared, getattr(result, declared.name))
     run.add_input(log)
-    run.conclude(result.verdict, result.reasons, result.answer)
+    run.conclude(result.verdict, result.reasons, result.answer, details=result.details)
 
 
 def _print_profile(config: ProfileConfig, result: Profile) -> None:
     from workbench.report.display import table
     from workbench.speedup import tables
+    from workbench.speedup.attribution.profile_findings import format_findings
 
-    print_text("\n".join([result.answer, f"verdict: {result.verdict}", *(f"  {reason}" for reason in result.reasons)]))
-    print_text(table(result.wall_parts, tables.WALL_PARTS, caption="What each second of the application was").text)
+    verdict = [f"verdict: {result.verdict}", *(f"  {reason}" for reason in result.reasons)]
+    print_text("\n".join([result.answer, *verdict, *result.details]))
+    if result.findings.height:
+        print_block(format_findings(result.findings))
+    print_block(table(result.wall_parts, tables.WALL_PARTS, caption="What each second of the application was").text)
     limit = config.top_operators
-    print_text(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
+    print_block(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
     caption = "Exclusive time by operator: each second once, so the rows add up to the time of the queries"
-    print_text(table(result.sum_operators(), tables.EXCLUSIVE_TIMES, caption=caption, limit=limit).text)
+    print_block(table(result.sum_operators(), tables.EXCLUSIVE_TIMES, caption=caption, limit=limit).text)
     caption = "Stages by task time: exclusive wall time, and skew"
-    print_text(table(result.sum_stages(), tables.STAGE_SPANS, caption=caption, limit=10).text)
+    print_block(table(result.sum_stages(), tables.STAGE_SPANS, caption=caption, limit=10).text)
     caption = "Times that operators report: they nest, as the third column says, so do not add rows"
-    print_text(table(result.operator_times, tables.OPERATOR_TIMES, caption=caption, limit=limit).text)
+    print_block(table(result.operator_times, tables.OPERATOR_TIMES, caption=caption, limit=limit).text)
     if result.failure_counts.height:
-        print_text(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
+        print_block(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
 
 
 def _write_profile_folder(logs: list[str], folder: Path | None, *, csv: bool) -> None:
