@@ -28,6 +28,7 @@ from tests.worlds.live_services import (
     measure_capacity,
 )
 from workbench.core.errors import WorkbenchError
+from workbench.core.formats import MAX_ANSWER_CHARS
 from workbench.sizing.estimation.sizing_answer import SizingAnswer
 from workbench.sizing.load.sweep_report import SweepResult
 
@@ -95,6 +96,8 @@ def list_contradictions(answer: SizingAnswer) -> list[str]:
         for text, limit in BELOW_PATTERN.findall(reason)
         if float(text) > float(limit)
     ]
+    if len(answer.sentence) > MAX_ANSWER_CHARS or set(answer.sentence) & set("()[]"):
+        wrong.append(f"no answer for a glance: {answer.sentence}")
     for row in answer.estimates.iter_rows(named=True):
         low, value, high = row["gpus_low"], row["gpus"], row["gpus_high"]
         if low is not None and high is not None and not (low <= value <= high and low < high):

@@ -29,6 +29,7 @@ from tests.worlds.spark_pairs import PAIR_TRAITS, PairWorld, draw_pair
 from tests.worlds.spark_run import World
 from tests.worlds.spark_truth import Truth
 from workbench.core.errors import WorkbenchError
+from workbench.core.formats import MAX_ANSWER_CHARS
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup.attribution.application_profile import build_profile
 from workbench.speedup.attribution.time_pieces import (
@@ -111,7 +112,9 @@ def judge_profile(facts: EventLogFacts, truth: Truth) -> tuple[list[str], list[s
     profile = build_profile(facts)
     if profile.reasons:
         return [], [f"profile: {reason}" for reason in profile.reasons]
-    row, wrong = profile.overview.row(0, named=True), []
+    row, wrong = profile.overview.row(0, named=True), list[str]()
+    if len(profile.answer) > MAX_ANSWER_CHARS or set(profile.answer) & set("()[]"):
+        wrong.append(f"no answer for a glance: {profile.answer}")
     counts = (
         ("tasks", row["n_tasks"], truth.n_tasks),
         ("failed tasks", row["n_failed_tasks"], truth.n_not_succeeded),
