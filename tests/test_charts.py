@@ -151,6 +151,13 @@ def test_series_are_told_apart_by_readers_of_any_colour_vision(sight: str, page:
 
 
 @pytest.mark.parametrize("page", ["light", "dark"])
+def test_the_first_two_series_differ_in_lightness_too(page: str) -> None:
+    first, second = (theme.ON_DARK.get(one, one) if page == "dark" else one for one in theme.CATEGORIES[:2])
+    lightness = [116 * np.cbrt(np.dot([0.2126, 0.7152, 0.0722], linear(colour))) - 16 for colour in (first, second)]
+    assert abs(lightness[0] - lightness[1]) >= 12, "they are the same grey on paper"
+
+
+@pytest.mark.parametrize("page", ["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
 def test_meanings_are_told_apart_by_readers_of_any_colour_vision(sight: str, page: str) -> None:
     for first, second in itertools.combinations(["baseline", "cpu", "accelerator", "failure"], 2):

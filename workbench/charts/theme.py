@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 COLOURS = {
     "baseline": "#808894",
-    "cpu": "#C27A12",
-    "accelerator": "#2F7DE1",
+    "cpu": "#C4871F",
+    "accelerator": "#1F66C8",
     "failure": "#C0283F",
     "neutral": "#808894",
     "accent": "#466491",
@@ -40,7 +40,7 @@ MEANINGS = {
 }
 """Category names (lower case) that have a meaning, and so its colour in every chart."""
 
-CATEGORIES = ["#2F7DE1", "#C27A12", "#1B1B85", "#85402E", "#8F6A94", "#26122E", "#2B2BD6", "#808894"]
+CATEGORIES = ["#1F66C8", "#C4871F", "#1B1B85", "#85402E", "#8F6A94", "#26122E", "#60204A", "#808894"]
 """Colours of categories without a meaning, in the order of their first appearance.
 
 Neighbours differ in lightness as well as in hue: they stay apart for people who do not see red, green or blue.
@@ -49,13 +49,13 @@ Neighbours differ in lightness as well as in hue: they stay apart for people who
 ON_DARK = {
     "#466491": "#82A6DB",
     "#C0283F": "#CF3350",
-    "#2F7DE1": "#4A8BE6",
-    "#C27A12": "#E2A23C",
+    "#1F66C8": "#4A8BE6",
+    "#C4871F": "#E2A23C",
     "#1B1B85": "#DDE6FF",
     "#85402E": "#B04A2C",
     "#8F6A94": "#A08CA2",
     "#26122E": "#7B5685",
-    "#2B2BD6": "#5A50F0",
+    "#60204A": "#F9D006",
 }
 """Colours of a dark page for those that would be dim or too close there."""
 
