@@ -49,6 +49,7 @@ def forest(
     details: tuple[str, ...] = (),
     reference: float | None = 1.0,
     log: bool = True,
+    comparisons: int | None = None,
     subtitle: str = "",
 ) -> alt.Chart:
     """Which of these differ from the reference, and by how much? Dots with intervals, one row of the table each.
@@ -74,6 +75,8 @@ def forest(
         Where the line of no difference stands (null: none).
     log
         Log axis, as ratios need it; every value must then be above 0.
+    comparisons
+        How many comparisons `told_apart` is corrected for, so that a row may not differ though its interval does.
 
     Raises
     ------
@@ -88,7 +91,7 @@ def forest(
     frame = columns.select_rows(table, details, log=log)
     drawn = frame.drop_nulls(estimate)
     layers = _build_layers(drawn, columns, reference, log=log)
-    note = join_sentences(subtitle, columns.format_legend(drawn), format_missing_note(frame.height - drawn.height))
+    note = join_sentences(subtitle, columns.format_legend(drawn, comparisons), format_missing_note(frame.height - drawn.height))
     return finish_chart(make_zoomable(layers, ["x"]), title, note, frame, height=max(60, ROW_PX * drawn.height))
 
 
@@ -116,10 +119,13 @@ class _ForestColumns:
             check_positive(frame, "forest", values)
         return frame
 
-    def format_legend(self, frame: pl.DataFrame) -> str:
+    def format_legend(self, frame: pl.DataFrame, comparisons: int | None) -> str:
         """Explain what hollow and lighter marks mean."""
+        hollow = "hollow: no clear difference" if self.category else "hollow: not told apart"
+        if comparisons is not None:
+            hollow = f"hollow: not proven after correction for {comparisons} comparisons"
         return join_sentences(
-            ("hollow: no clear difference" if self.category else "hollow: not told apart") if self.told_apart else "",
+            hollow if self.told_apart else "",
             "pale: few samples" if self.faint and frame.get_column(self.faint).any() else "",
             "n at the right" if self.n else "",
         )
