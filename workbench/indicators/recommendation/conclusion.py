@@ -251,7 +251,7 @@ def _explain_undecided(undecided: Mapping[str, MixVerdict], margin: float) -> tu
         reason = short = "there are no intervals"
     elif reach_pct > 100 * margin or obstacle is None:
         reason = f"intervals reach ±{format_percent(reach_pct)}, wider than the {100 * margin:.2g} % margin"
-        short = f"±{format_percent(reach_pct)} of {100 * margin:.2g} % allowed"
+        short = f"±{format_percent(reach_pct)} exceeds the {100 * margin:.2g} % margin"
     else:
         reason = short = obstacle
     counts = [verdict.rounds_needed for verdict in undecided.values() if verdict.rounds_needed is not None]
