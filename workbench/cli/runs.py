@@ -106,7 +106,7 @@ def check_run(
     "export",
     epilog="\b\nExamples:\n"
     "  workbench runs export sizing --png --out sizing.png\n"
-    '  workbench runs export sizing --markdown >> "$GITHUB_STEP_SUMMARY"\n'
+    "  workbench runs export sizing --markdown --out summary.md\n"
     "  workbench runs export 20261108T0900 --junit --out junit.xml",
 )
 def export_run(
