@@ -193,6 +193,7 @@ def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
         category="verdict",
         faint="weak",
         details=("quality", "n", "n_queries", "baseline_s", "baseline_share", "note"),
+        comparisons=factors.height,
         subtitle="most time on top" + (f" · {one_sided} on one side only: see the table" if one_sided else ""),
     )
 
@@ -224,6 +225,7 @@ def chart_pairs(pairs: pl.DataFrame, overall: Interval, verdict: str, *, baselin
         told_apart="decided",
         category="verdict",
         details=("baseline_s", "candidate_s", "n_baseline_sessions", "n_candidate_sessions"),
+        comparisons=pairs.height,
         subtitle="last row: geometric mean",
     )
 
@@ -288,8 +290,7 @@ def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Char
     drawn = judged.head(top)
     ending = pl.Series(shorten_paths(drawn["log"].to_list()), dtype=pl.String)
     drawn = drawn.with_columns(
-        label=pl.when(name.is_duplicated()).then(pl.format("{} · {}", ending, name)).otherwise(name),
-        decided=(pl.col("saved_low_s") > 0) | (pl.col("saved_high_s") < 0),
+        label=pl.when(name.is_duplicated()).then(pl.format("{} · {}", ending, name)).otherwise(name)
     )
     not_judged, below = applications.height - judged.height, judged.height - drawn.height
     return charts.forest(
@@ -299,7 +300,6 @@ def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Char
         estimate="saved_s",
         low="saved_low_s",
         high="saved_high_s",
-        told_apart="decided",
         category="recommendation",
         reference=0.0,
         log=False,

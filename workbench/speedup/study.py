@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -139,17 +138,18 @@ class FleetStudy(_JudgedByReasons):
         return self.qualified.answer
 
     @property
+    def details(self) -> list[str]:
+        return self.qualified.details
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         return (*(self.pair.reasons if self.pair is not None else ()), *self.qualified.reasons)
 
     @property
     def remarks(self) -> pl.DataFrame:
-        """Each application with its class, reason, and the command that makes its profile."""
-        commands = [
-            f"workbench run 08_profile -p event_log={shlex.quote(log)}" for log in self.qualified.applications["log"]
-        ]
+        """Each application with its reason; those without one have no row."""
         shown = self.qualified.applications.select("log", "app_id", "reason")
-        return self.qualified.shorten_logs(shown).with_columns(profile=pl.Series(commands, dtype=pl.String))
+        return self.qualified.shorten_logs(shown.filter(pl.col("reason").is_not_null()))
 
     def key_numbers(self) -> list[KeyNumber]:
         return summary.list_fleet_key_numbers(self.qualified)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -68,15 +69,14 @@ def list_fleet_key_numbers(qualified: Qualification) -> list[KeyNumber]:
     applications = qualified.applications
     judged = qualified.judged
     cost = judged["saved_cost"].drop_nulls()
+    counts = Counter(judged["recommendation"])
+    low, high = (float(judged[f"saved_{end}_s"].sum()) for end in ("low", "high"))
+    note = f"{format_number(low)} to {format_number(high)}, of {float(judged['baseline_s'].sum()):,.1f} s"
     numbers: list[KeyNumber] = [
+        ("time saved", float(judged["saved_s"].sum()), "s", note),
+        ("to move", counts[RECOMMENDED], "", "lower end reaches the minimum ratio"),
+        ("to try", counts[TRIAL], "", "only the estimate reaches it"),
         ("applications", applications.height, "", f"{judged.height} with a prediction"),
-        (
-            "recommended",
-            int((applications["recommendation"] == "recommended").sum()),
-            "",
-            "lower end reaches the minimum ratio",
-        ),
-        ("time saved", float(judged["saved_s"].sum()), "s", f"of {float(judged['baseline_s'].sum()):,.1f} s"),
         ("operators at stake", qualified.operators_at_stake.height, "", "left on the CPU or without a factor"),
     ]
     if cost.len():
@@ -135,25 +135,20 @@ def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:
 
 
 def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) -> list[str]:
-    """Name the application to move or try first, and the operator that holds the others back."""
+    """The profile of the application to move or try first, and the operator that holds the others back."""
     if reasons:
         return ["Do not use this ranking, for the reasons above; the table says why an application was not judged."]
-    table = qualified.applications.filter(pl.col("recommendation").is_in([RECOMMENDED, TRIAL])).sort(
-        pl.col("recommendation") != RECOMMENDED, pl.col("saved_s") * -1, nulls_last=True
-    )
     steps = ["Move nothing for speed: no application reaches the minimum ratio."]
-    if table.height:
-        row = table.row(0, named=True)
-        name = " of ".join(filter(None, [row["app_name"] or row["app_id"], row["log"].removeprefix(qualified.folder)]))
-        verb = "Move first" if row["recommendation"] == RECOMMENDED else "Try first"
-        saved = f"{format_number(row['saved_s'])} s of {format_number(row['baseline_s'])} s"
-        steps = [f"{verb}: {name}, predicted to save {saved}."]
+    if qualified.candidates.height:
+        row = qualified.candidates.row(0, named=True)
+        log = row["log"].removeprefix(qualified.folder)
+        steps = [f"See where the time of {log} goes: `workbench speedup profile LOG`."]
     if slower := int((qualified.applications["recommendation"] == PREDICTED_SLOWER).sum()):
         steps.append(f"Do not move {slower} application{'' if slower == 1 else 's'}: predicted to get slower.")
     if qualified.operators_at_stake.height:
         row = qualified.operators_at_stake.sort("baseline_s", descending=True).row(0, named=True)
         steps.append(_format_operator_at_stake(row["operator"], row["n_queries"], unknown=row["kind"] == "unknown"))
-    return steps if len(steps) > 1 else [*steps, "Run one of them on both engines: `workbench speedup record`."]
+    return steps[:3] if len(steps) > 1 else [*steps, "Run one of them on both engines: `workbench speedup record`."]
 
 
 def _format_operator_at_stake(operator: str, n_queries: int, *, unknown: bool) -> str:

@@ -157,7 +157,9 @@ def test_a_study_of_a_pair_and_of_a_fleet_by_its_factors(tmp_path: Path) -> None
     written = {path.stem for path in fleet_run.tables_folder.iterdir()}
     assert written == {"applications", "books", "operators_at_stake", "predictions"}
     assert fleet.check()["holds"].all()
-    assert fleet.key_numbers()[0][1] == 1
+    numbers = {label: value for label, value, *_ in fleet.key_numbers()}
+    assert numbers["applications"] == 1
+    assert "tpch-derived sf0.1 first: saves " in fleet.answer
     assert 1 <= len(fleet.next_steps()) <= MAX_STEPS
     assert "tpch" in fleet.next_steps()[0]
     assert [entry["path"] for entry in fleet_run.record["inputs"]][-1].endswith("tpch_sf0.1.zstd")

@@ -89,9 +89,12 @@ def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> N
         ),
         logs,
     )
-    assert qualified.answer.endswith(
-        "; 1 already accelerated; 1 copy or earlier attempt not counted; 4 could not be judged."
-    )
+    assert qualified.answer.startswith("Move none: no application gains enough; 100 s would save ")
+    assert [detail for detail in qualified.details if detail[0].isdigit()][1:] == [
+        "1 application already accelerated.",
+        "1 copy or earlier attempt not counted.",
+        "4 applications could not be judged.",
+    ]
     table = qualified.applications
     reasons = dict(table.select("log", "reason").iter_rows())
     classes = dict(table.select("log", "recommendation").iter_rows())
@@ -133,6 +136,18 @@ def test_copies_and_earlier_attempts_are_one_line_and_no_rows(model: FactorModel
     assert sorted(found.applications["log"]) == ["/logs/b/try-2", counted]
     assert found.repeated_note == f"Not counted: 3 copies of {SESSION}, 1 earlier attempt of b/try-2."
     assert qualify_applications(model, frame(application(SESSION)), logs).repeated_note == ""
+    copies_by_log = dict(found.build_ranking()[0].select("log", "copies").iter_rows())
+    assert copies_by_log == {SESSION: 3, "b/try-2": 1}, "copies are a count in the row of what they copy"
+
+
+def test_no_path_of_a_machine_is_shown(model: FactorModel, logs: Measured) -> None:
+    names = [f"/home/ann/work/notebooks/../logs/2026/{name}" for name in ("a", "b")]
+    rows = [application(names[0]), application(names[1], status="unreadable", reason=f"cannot read {names[1]}")]
+    found = qualify_applications(model, frame(*rows), logs)
+    assert found.folder_name == "logs/2026"
+    shown = found.shorten_logs(found.applications.select("log", "reason"))
+    assert not [text for row in shown.iter_rows() for text in row if text and "/home" in text]
+    assert found.applications["log"].to_list() == names, "tables name the logs wholly"
 
 
 def test_log_names_are_cut_from_the_left_where_a_table_has_no_room(model: FactorModel, logs: Measured) -> None:

@@ -215,7 +215,7 @@ def qualify(
     )
     if out is not None:
         _write_run(out, result, overrides)
-    document: dict[str, object] = {"answer": result.answer, "out": out}
+    document: dict[str, object] = {"answer": result.answer, "details": result.details, "out": out}
     document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
     document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
     document |= {"operators_at_stake": result.operators_at_stake.to_dicts(), "repeated": result.repeated.to_dicts()}
@@ -268,7 +268,7 @@ def _write_run(out: Path, result: Qualification, overrides: dict[str, float]) ->
     run.write_table(OPERATORS_AT_STAKE, result.operators_at_stake)
     run.write_table(PREDICTIONS, result.predictions)
     run.write_table(BOOKS, result.books)
-    run.conclude("invalid" if result.reasons else "valid", result.reasons, result.answer)
+    run.conclude("invalid" if result.reasons else "valid", result.reasons, result.answer, details=result.details)
 
 
 def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, per_sql: bool) -> None:
@@ -277,17 +277,18 @@ def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, pe
     from workbench.report.display import table
     from workbench.speedup.tables import OPERATORS_AT_STAKE, PREDICTIONS
 
-    print_text(result.answer)
+    print_text("\n".join([result.answer, *result.details]))
     print_text(f"{fleet.n_read} log(s) read, {fleet.n_cached} from the cache, {fleet.n_filtered} filtered out")
-    caption = f"Applications{f' in {result.folder}' if result.folder else ''}, most time saved first"
+    caption = f"Applications{f' in {result.folder_name}' if result.folder_name else ''}, most time saved first"
     print_block(table(*result.build_ranking(), caption=caption, limit=50).text)
     if result.repeated_note:
         print_text(result.repeated_note)
-    remarks = result.applications.filter(pl.col("reason").is_not_null()).select("log", "reason")
+    remarks = result.shorten_logs(result.applications.filter(pl.col("reason").is_not_null()).select("log", "reason"))
     if why:
         print_text("\n".join(f"{log}: {reason}" for log, reason in remarks.iter_rows()))
     elif remarks.height:
         print_text(f"{remarks.height} of {result.applications.height} have a reason or a remark: --why prints them")
+    print_text("Where the time of one of them went: workbench speedup profile LOG")
     if per_sql and result.predictions.height:
         columns = ["session", "query", "n_executions", "baseline_s", "predicted_s", "ratio", "ratio_low", "ratio_high"]
         queries = result.shorten_logs(result.predictions.select(*columns, "unsupported_share", "unknown_share"))

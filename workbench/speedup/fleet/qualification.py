@@ -15,7 +15,7 @@ import polars.selectors as cs
 from workbench import stats
 from workbench.core.books import AT_MOST, Book, build_books, describe_broken_books
 from workbench.core.errors import ConfigError
-from workbench.core.formats import format_items, format_number
+from workbench.core.formats import fit_answer, format_items, format_number
 from workbench.core.tables import Table
 from workbench.eventlog.engine_detection import SPARK, UNKNOWN
 from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured
@@ -98,11 +98,21 @@ class Qualification:
         """Common start of the paths of all logs, with a slash at its end; empty without a common folder."""
         return "".join(os.path.commonprefix(self.applications["log"].to_list()).rpartition("/")[:2])  # noqa: RUF071 - URLs, too
 
+    @property
+    def folder_name(self) -> str:
+        """The end of `folder`, which says which it is and not whose machine it lies on; empty without a folder."""
+        if not self.folder.strip("/"):
+            return ""
+        path = self.folder if "://" in self.folder else os.path.normpath(self.folder)
+        return "/".join(path.rstrip("/").rsplit("/", 2)[-2:]).lstrip("/")
+
     def shorten_logs(self, frame: pl.DataFrame) -> pl.DataFrame:
         """A table with the logs named within `folder`, which its caption says once; long ones are cut from the left."""
         name = cs.by_name("log", "session", require_all=False).str.strip_prefix(self.folder)
         ending = pl.lit("…") + name.str.tail(MAX_LOG_CHARS - 1)
-        return frame.with_columns(pl.when(name.str.len_chars() <= MAX_LOG_CHARS).then(name).otherwise(ending))
+        short = pl.when(name.str.len_chars() <= MAX_LOG_CHARS).then(name).otherwise(ending)
+        told = cs.by_name("reason", require_all=False).str.replace_all(self.folder, "", literal=True)
+        return frame.with_columns(short, told if self.folder else cs.by_name("reason", require_all=False))
 
     @property
     def repeated_note(self) -> str:
@@ -116,12 +126,15 @@ class Qualification:
 
     def build_ranking(self) -> tuple[pl.DataFrame, Table]:
         """The applications for display, and their table: one line each, without reasons, costs to the cent."""
-        columns = ["log", "app_name", "recommendation", "baseline_s", "predicted_s"]
-        columns += ["ratio", "ratio_low", "ratio_high", "saved_s"]
+        columns = ["log", "app_name", "recommendation", "baseline_s", "saved_s", "saved_low_s", "saved_high_s", "ratio"]
         columns += ["saved_cost"] if self.applications["saved_cost"].drop_nulls().len() else []
-        shown = self.shorten_logs(self.applications.select(*columns, "unsupported_share")).with_columns(
-            cs.by_name("saved_cost", require_all=False).round(2)
-        )
+        copies = self.repeated.group_by(log=pl.col("reason").str.extract(_COUNTED_LOG)).agg(copies=pl.len())
+        ranked = self.applications.select(columns)
+        if copies.height:
+            ranked = ranked.join(copies, on="log", how="left", maintain_order="left").with_columns(
+                pl.col("copies").fill_null(0)
+            )
+        shown = self.shorten_logs(ranked).with_columns(cs.by_name("saved_cost", require_all=False).round(2))
         units = {"currency": self.currency or "currency"}
         named = tuple(replace(column, unit=units.get(column.unit, column.unit)) for column in APPLICATIONS.columns)
         return shown, replace(APPLICATIONS, columns=named)
@@ -146,35 +159,84 @@ class Qualification:
         return int(self.judged["log"].is_in(list(self.damaged)).sum())
 
     @property
+    def candidates(self) -> pl.DataFrame:
+        """The applications to move or, without any, those to try, most time saved first."""
+        for name in (RECOMMENDED, TRIAL):
+            chosen = self.judged.filter(pl.col("recommendation") == name)
+            if chosen.height:
+                return chosen.sort("saved_s", descending=True, nulls_last=True)
+        return self.judged.clear()
+
+    def name_application(self, row: Mapping[str, Any]) -> str:
+        """Name of an application for a sentence: its own, its id, or that of its log."""
+        return str(row["app_name"] or row["app_id"] or str(row["log"]).removeprefix(self.folder))
+
+    @property
     def answer(self) -> str:
-        """The result in one sentence."""
+        """The decision in one sentence."""
+        judged, chosen = self.judged, self.candidates
+        if not judged.height:
+            return f"None of {_count(self.applications.height)} could be judged."
+        if not chosen.height:
+            base = _format_seconds(judged["baseline_s"].sum())
+            return f"Move none: no application gains enough; {base} s would save {_format_savings(judged)}."
+        is_sure = chosen["recommendation"][0] == RECOMMENDED
+        if is_sure and chosen.height > 1:
+            ratio = float(chosen["baseline_s"].sum()) / float(chosen["predicted_s"].sum())
+            low, high = (_format_seconds(chosen[f"predicted_{end}_s"].sum()) for end in ("low", "high"))
+            before, after = (_format_seconds(chosen[f"{name}_s"].sum()) for name in ("baseline", "predicted"))
+            moved = f"Move {_count(chosen.height)}: {before} s become {after} s, {low} to {high}"
+            return fit_answer(f"{moved}; {ratio:.1f}x faster.", f"{moved}.")
+        verb = "Move" if is_sure else "Try"
+        row = chosen.row(0, named=True)
+        saved = f"saves {_format_savings(chosen.head(1), row['baseline_s'])}"
+        return fit_answer(f"{verb} {self.name_application(row)} first: {saved}.", f"{verb} one application: {saved}.")
+
+    @property
+    def details(self) -> list[str]:
+        """What the decision rests on: totals, classes, and what is not counted."""
         judged = self.judged
         n_accelerated = int((self.applications["recommendation"] == ACCELERATED).sum())
-        if not judged.height:
-            suffix = f", {n_accelerated} already accelerated" if n_accelerated else ""
-            return f"None of {_count(self.applications.height)} could be judged{suffix}."
-        counts = {
-            name: int((judged["recommendation"] == name).sum())
-            for name in (RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER)
-        }
-        classes = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        base, predicted = float(judged["baseline_s"].sum()), float(judged["predicted_s"].sum())
         n_not_judged = self.applications.height - judged.height - n_accelerated
-        remarks = f"; {n_accelerated} already accelerated" if n_accelerated else ""
-        if n := self.repeated.height:
-            remarks += f"; {n} {'copy or earlier attempt' if n == 1 else 'copies or earlier attempts'} not counted"
-        remarks += f"; {n_not_judged} could not be judged" if n_not_judged else ""
-        remarks += f"; {self.n_damaged} judged by a log with holes" if self.n_damaged else ""
-        opaque_share = float(self.predictions["opaque_s"].sum()) / base if base else 0.0
-        if opaque_share >= SMALL_SHARE:
-            share = f"{100 * min(opaque_share, 1.0):.0f} %"
-            remarks += (
-                f"; up to {share} of their time may be user code, reads of caches or writes, which no engine changes"
+        sentences = []
+        if judged.height:
+            base, predicted = float(judged["baseline_s"].sum()), float(judged["predicted_s"].sum())
+            sentences.append(
+                f"{_count(judged.height)} of {base:,.1f} s would take {predicted:,.1f} s, {base / predicted:.2f}x as"
+                f" fast, and save {_format_savings(judged)}."
             )
-        return (
-            f"{_count(judged.height)} of {base:,.1f} s {'is' if judged.height == 1 else 'are'} predicted to take"
-            f" {predicted:,.1f} s, {base / predicted:.2f}x as fast: {classes}{remarks}."
-        )
+            counts = Counter(judged["recommendation"])
+            names = (RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER)
+            sentences.append(f"Classes: {', '.join(f'{counts[name]} {name}' for name in names if counts[name])}.")
+            opaque_share = float(self.predictions["opaque_s"].sum()) / base if base else 0.0
+            if opaque_share >= SMALL_SHARE:
+                share = f"{100 * min(opaque_share, 1.0):.0f} %"
+                sentences.append(
+                    f"Up to {share} of their time may be user code, reads of caches or writes, which no engine changes."
+                )
+        if n_accelerated:
+            sentences.append(f"{_count(n_accelerated)} already accelerated.")
+        if n := self.repeated.height:
+            sentences.append(
+                f"{n} {'copy or earlier attempt' if n == 1 else 'copies or earlier attempts'} not counted."
+            )
+        if n_not_judged and judged.height:
+            sentences.append(f"{_count(n_not_judged)} could not be judged.")
+        if self.n_damaged:
+            sentences.append(f"{_count(self.n_damaged)} judged by a log with holes.")
+        return sentences
+
+
+def _format_seconds(value: Any) -> str:
+    return f"{value:,.1f}" if abs(value) < 10 else f"{value:,.0f}"
+
+
+def _format_savings(judged: pl.DataFrame, of_s: float | None = None) -> str:
+    """Time saved by applications together, with the sums of their ends: errors may be common to all of them."""
+    saved, low, high = (_format_seconds(judged[f"saved{end}_s"].sum()) for end in ("", "_low", "_high"))
+    return (
+        f"{saved} of {_format_seconds(of_s)} s, {low} to {high}" if of_s is not None else f"{saved} s, {low} to {high}"
+    )
 
 
 def _count(n: int) -> str:
