@@ -116,7 +116,7 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     label = pl.format("{} · {}", "side", "quantity") if several else pl.col("quantity")
     drawn, spans = shown.with_columns(label=label), times.with_columns(label=label)
     scale = alt.Scale(zero=True, nice=False, padding=12)
-    x = alt.X("time_s", type="quantitative", title="time (s)", scale=scale)
+    x = alt.X("time_s", type="quantitative", title="time (s)", scale=scale, axis=alt.Axis(tickCount=8))
     shade = _build_colour_channel(spans)
     bars = alt.Chart(spans).encode(y=encode_rows("label"), tooltip=encode_tooltip(spans, leave_out=("label",)))
     wide = bars.mark_rule(strokeWidth=7, opacity=0.35, strokeCap="round")
@@ -145,8 +145,10 @@ def _build_colour_channel(frame: pl.DataFrame) -> dict[str, Any]:
     import altair as alt
 
     names = list_categories(frame, "quantity")
-    scale = alt.Scale(domain=names, range=[COLOURS["accent"], COLOURS["neutral"]][: len(names)])
-    return {"color": alt.Color("quantity", type="nominal", title=None, scale=scale)} if names else {}
+    shades = [COLOURS["neutral" if name.startswith("reading") else "accent"] for name in names]
+    # The rows have the names.
+    scale = alt.Scale(domain=names, range=shades)
+    return {"color": alt.Color("quantity", type="nominal", scale=scale, legend=None)} if names else {}
 
 
 def chart_ratios(ratios: pl.DataFrame, *, settings_a: str, settings_b: str) -> alt.Chart:

@@ -113,7 +113,7 @@ def _format_comparison(outcome: ReplayOutcome) -> tuple[str, ...]:
     if (ratio := outcome.ratio) is None:
         if outcome.sides.height < 2:
             return ()
-        return ("No ratio of B to A: the operator's time is not resolved in every run.",)
+        return (*_claim_whole_ratio(outcome), "No ratio of B to A: the operator's time is not resolved in every run.")
     estimate, interval = _format_ratio(ratio)
     operator, rows = _name_operator(outcome), f"same {format_number(replayed.verification['n_found'])} rows"
     claim, short = {
@@ -125,6 +125,17 @@ def _format_comparison(outcome: ReplayOutcome) -> tuple[str, ...]:
         (f"Not decided whether {operator} is faster with B: {estimate}x", f"Not decided: {estimate}x"),
     )
     return (f"{claim}, {interval}; {rows}.", f"{claim}, {interval}.", f"{short}, {interval}.")
+
+
+def _claim_whole_ratio(outcome: ReplayOutcome) -> tuple[str, ...]:
+    """B against A with the reading of the inputs, where the operator's own time is not resolved; empty if undecided."""
+    whole = next((row for row in outcome.ratios.iter_rows(named=True) if row["quantity"] == "operator and scan"), None)
+    if whole is None or whole["verdict"] not in (FASTER, SLOWER):
+        return ()
+    estimate, ends = _format_ratio(whole)
+    word = "slower" if whole["verdict"] == SLOWER else "faster"
+    claim = f"{_name_operator(outcome)} with reading its inputs is {estimate}x {word} with B"
+    return (f"{claim}, {ends}.", f"{claim}.", f"With reading its inputs, B is {estimate}x {word}, {ends}.")
 
 
 def _format_ratio(ratio: Mapping[str, Any]) -> tuple[str, str]:
@@ -159,8 +170,8 @@ def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
     if outcome.replayed is not None:
         seen = outcome.replayed.verification
         against = f"against {seen['compared_with']}"
-        word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
-        numbers.append(("verified", word, "", against))
+        word, _, how = (seen.get("word") or ("PASS" if seen["passed"] else "FAIL")).partition(" (")
+        numbers.append(("verified", word, how.removesuffix(")"), against))
     for row in outcome.sides.rows(named=True)[:1]:
         which = f"side {row['side']}, " if outcome.sides.height > 1 else ""
         quantities = [("elapsed", "operator_s", "s"), ("CPU", "operator_cpu_s", "cpu_s")]
@@ -239,6 +250,8 @@ def list_next_steps(outcome: ReplayOutcome, dump_path: str = "") -> list[str]:
 
 
 def _format_ratio_step(outcome: ReplayOutcome) -> str:
+    if outcome.ratio is None and outcome.sides.height > 1:
+        return "Repeat more often, on a quiet machine: `workbench run lore -p repeat=20`."
     if outcome.ratio is None:
         return "Compare a setting with this run: `workbench run lore -p 'confs_b=[\"KEY=VALUE\"]'`."
     steps = {

@@ -134,7 +134,7 @@ def _build_point_layers(frame: pl.DataFrame) -> list[Any]:
     x = alt.X(
         "time", type="temporal", title=None, axis=alt.Axis(tickCount=MAX_TICKS, labelOverlap=True, format=format_)
     )
-    scale = alt.Scale(type="log", zero=False, nice=False, padding=10)
+    scale = alt.Scale(type="log", nice=False, padding=10)
     # All panels have the same ticks: round ones, unless a panel is too narrow for two of them.
     ranges = frame.group_by("panel").agg(low=pl.col("ratio").min(), high=pl.col("ratio").max())
     fewest = min((len(list_round_ticks(*ends)) for ends in ranges.select("low", "high").iter_rows()), default=0)
