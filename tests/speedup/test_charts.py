@@ -75,3 +75,24 @@ def test_markup_in_a_description_stays_text(tmp_path: Path) -> None:
     built, _ = titled(CHARTS[TIMELINE](build_profile(read_event_logs(tmp_path / "log"))))
     rows = [row for data in built["datasets"].values() for row in data]
     assert any("<script>" in str(row.get("what")) for row in rows), "data is JSON; the page escapes it"
+
+
+def test_the_slot_time_is_one_bar_whose_parts_carry_their_names_and_add_up() -> None:
+    result = build_profile(read_event_logs(LOGS / "tpch_sf0.1.zstd"))
+    n_slots = result.overview["n_task_slots"][0]
+    built, text = titled(charts.chart_slot_time(result.wall_parts, n_slots))
+    rows = {row["what"]: row for data in built["datasets"].values() for row in data if "words" in row}
+    assert list(rows) == ["running", "waiting", "driver alone", "no query"]
+    assert all(row["words"].startswith(f"{name}\n") for name, row in rows.items())
+    assert max(row["to_value"] for row in rows.values()) == pytest.approx(result.overview["wall_time_s"][0] * n_slots)
+    assert '"legend": null' in text
+
+
+def test_the_timeline_covers_the_application_and_shades_what_no_stage_covers() -> None:
+    result = build_profile(read_event_logs(LOGS / "tpch_sf0.1.zstd"))
+    span = {"start_s": result.start_s, "end_s": result.end_s}
+    built, text = titled(charts.chart_timeline(result.queries, result.stage_spans, **span))
+    gaps = [row for data in built["datasets"].values() for row in data if "gap_s" in row]
+    assert gaps[0]["start_s"] == 0.0
+    assert gaps[0]["end_s"] == result.stage_spans["start_s"].min()
+    assert "shaded: no stage ran" in text

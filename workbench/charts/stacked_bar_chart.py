@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-MAX_PARTS = 6
-LABEL_PX, BAR_PX, HEIGHT_PX = 118, 44, 96
+MAX_PARTS = 4
+# A page of a phone draws the bar at half its width, and the labels at their own size.
+LABEL_PX, BAR_PX, HEIGHT_PX = 140, 44, 110
 
 
 def stacked_bar(
@@ -22,7 +23,7 @@ def stacked_bar(
 ) -> alt.LayerChart:
     """Which parts make up a total? One bar, each part with its name, its value and its share below it.
 
-    `table`: One row per part, drawn from the left in the table's order; at most 6. Parts of 0 and without a value are
+    `table`: One row per part, drawn from the left in the table's order; at most 4. Parts of 0 and without a value are
     named in the subtitle.
     """
     import altair as alt
@@ -72,7 +73,7 @@ def _place_parts(frame: pl.DataFrame, label: str, value: str) -> pl.DataFrame:
             "to_value": end,
             "middle": middle,
             "place": place,
-            "words": f"{name}\n{format_number(part)} {unit} · {100 * part / total:.0f} %",
+            "words": f"{name}\n{format_number(part)} {unit}\n{100 * part / total:.0f} %",
         }
         for start, end, middle, place, name, part in zip(
             starts, ends, middles, places, frame[label].to_list(), frame[value].to_list(), strict=False
