@@ -97,7 +97,7 @@ def _join_views(
     overview = _build_overview(steps, start).add_params(brush)
     first, last = (f"{brush.name}.{start}[{edge}]" for edge in (0, 1))
     inside = f"!isDefined({brush.name}.{start}) || (datum.{end} >= {first} && datum.{start} <= {last})"
-    detail = _build_detail(drawn, start, end, category, places, brush, shaded).transform_filter(inside)
+    detail = _build_detail(drawn, start, end, category, places, brush, shaded, inside)
     return alt.vconcat(overview, detail, spacing=10)
 
 
@@ -174,8 +174,12 @@ def _build_detail(
     places: list[str],
     brush: Any,
     shaded: pl.DataFrame | None,
+    inside: str,
 ) -> Any:
-    """Bars of the intervals inside the brushed time; `places` are the rows of all lanes, from the top."""
+    """Bars of the intervals inside the brushed time; `places` are the rows of all lanes, from the top.
+
+    `inside`: Expression: does a row touch that time? Layers with rows of their own are filtered one by one.
+    """
     import altair as alt
 
     scale = alt.Scale(domain=brush, nice=False, zero=False)
@@ -189,7 +193,9 @@ def _build_detail(
     tips = encode_tooltip(frame, leave_out=("place",))
     bars = alt.Chart(frame).mark_bar(clip=True, cornerRadius=1, minBandSize=2)
     drawn = bars.encode(x=x, x2=alt.X2(end), y=y, tooltip=tips, **encode_colour(frame, category))
+    drawn = drawn.transform_filter(inside)
     if shaded is not None and shaded.height:
         shade = alt.Chart(shaded).mark_rect(clip=True, opacity=0.22, color=COLOURS["neutral"])
-        drawn = alt.layer(shade.encode(x=x, x2=alt.X2(end), tooltip=encode_tooltip(shaded)), drawn)
+        shade = shade.encode(x=x, x2=alt.X2(end), tooltip=encode_tooltip(shaded)).transform_filter(inside)
+        drawn = alt.layer(shade, drawn)
     return drawn.properties(width=WIDTH_PX, height=max(60, step * len(places)))
