@@ -91,7 +91,8 @@ def forest(
     frame = columns.select_rows(table, details, log=log)
     drawn = frame.drop_nulls(estimate)
     layers = _build_layers(drawn, columns, reference, log=log)
-    note = join_sentences(subtitle, columns.format_legend(drawn, comparisons), format_missing_note(frame.height - drawn.height))
+    legend = columns.format_legend(drawn, comparisons)
+    note = join_sentences(subtitle, legend, format_missing_note(frame.height - drawn.height))
     return finish_chart(make_zoomable(layers, ["x"]), title, note, frame, height=max(60, ROW_PX * drawn.height))
 
 
