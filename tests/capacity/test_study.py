@@ -403,7 +403,7 @@ def test_users_are_told_as_sessions_an_hour_where_their_length_is_known(tmp_path
 
 def test_a_currency_is_shown_beside_each_cost(tmp_path: Path) -> None:
     found = by_hand(tmp_path, currency="EUR")
-    assert ", for 40 EUR a day." in found.answer
+    assert ", for up to 40 EUR a day." in found.answer
     assert {row[2] for row in found.key_numbers() if row[0].startswith("cost")} == {"EUR a day"}
     assert "EUR a day" in summary.format_plan(found)
     assert summary.build_plan_document(found, None)["currency"] == "EUR"

@@ -125,7 +125,7 @@ class Study:
         # Without its currency an amount says nothing.
         if self.outcome.cost_scaled is not None and self.config.currency:
             figure = self.get_figure(peak.COST_SCALED)
-            cost = f", for {format_number(figure['p50'])} {figure['unit']}"
+            cost = f", for up to {format_number(figure['p95'])} {figure['unit']}"
         scheduler = " and a faster scheduler" if self.kept_up == peak.NOT_SUSTAINED else ""
         claim = f"Provide {format_count(n_nodes, 'node')}{scheduler}: {need}"
         return fit_answer(f"{claim}{cost}.", f"{claim}.")

@@ -25,15 +25,15 @@ _OWN = (
 
 
 def list_key_numbers(plan_study: Study) -> list[KeyNumber]:
-    """GPUs of the peak hour, of Spark and service, and nodes at their upper end; both costs at their median."""
+    """GPUs of the peak hour, of Spark and service, and nodes at their upper end; costs at the same end."""
     figures = set(plan_study.day["figure"].to_list())
     named = [
         (peak.GPUS, f"at the peak, {plan_study.peak_hour:02d}:00", "p95"),
         (peak.SPARK_GPUS, "Spark at its peak", "p95"),
         (peak.SERVICE_GPUS, "service at its peak", "p95"),
         (peak.NODES, "at the peak", "p95"),
-        (peak.COST_SCALED, "cost, scaled by the hour", "p50"),
-        (peak.COST_FIXED, "cost, fixed at the peak", "p50"),
+        (peak.COST_SCALED, "cost, each hour its own nodes", "p95"),
+        (peak.COST_FIXED, "cost of these nodes all day", "p95"),
     ]
     return [
         (

@@ -53,7 +53,7 @@ def list_details(outcome: ReplayOutcome) -> list[str]:
     _, settings = find_differing_settings(outcome)
     return [
         f"{_format_verification(outcome)}{_format_time(outcome).replace(' in ', ', in ', 1)}.",
-        *([f"B: {settings}."] if settings else []),
+        *([f"A is the query as dumped; B sets {settings}."] if settings else []),
     ]
 
 

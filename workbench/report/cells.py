@@ -30,6 +30,8 @@ BANNER_TAG = "papermill-error-cell-tag"
 MAX_MARKUP = 200_000
 """Tags of displayed HTML on a page; some thousand rows of a table. Cleaning takes a second for 40,000."""
 RAISES_TAG = "raises-exception"
+# A chart that stays where it is: the first without it stands at the top of the page.
+IN_PLACE_TAG = "in-place"
 _CHART_MIME = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.|\+)json")
 _IMAGES = ("image/png", "image/jpeg", "image/gif")
 _HEADING = re.compile(r"\A\s*#[ \t]+(?P<title>[^\n]+?)[ \t]*#*[ \t]*(?:\n|\Z)")
@@ -303,7 +305,7 @@ def _render_outputs(cell: Any, page: PageContent, *, lift: bool) -> tuple[str, b
             parts.append(f'<pre class="out error">{render_ansi(trace)}</pre>')
         else:
             fragment = _render_data(output.get("data", {}), page)
-            if lift and 'class="chart"' in fragment and page.charts:
+            if lift and 'class="chart"' in fragment and IN_PLACE_TAG not in cell.metadata.get("tags", []):
                 page.add_fragment(fragment, "first")
                 fragment, lift = "", False
             parts.append(fragment)

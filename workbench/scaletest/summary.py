@@ -34,7 +34,9 @@ def build_key_numbers(variants: Variants, comparison: pl.DataFrame, league: pl.D
     ]
     several = league.height > 2
     if several and league.height <= MAX_KEY_NUMBERS:
-        return [_scheduler_number(row, variants.runs[row["side"]][0]) for row in league.iter_rows(named=True)]
+        chosen, _ = choose_schedulers(league)
+        rows = sorted(league.to_dicts(), key=lambda row: row["side"] not in chosen)
+        return [_scheduler_number(row, variants.runs[row["side"]][0]) for row in rows]
     groups: list[list[KeyNumber]] = [
         (gangs or _league_ratios(league)) if several else _comparison_numbers(variants, comparison),
         [number for name in variants.names for number in _rate_numbers(variants, name)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -38,13 +39,13 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
     if validation is None:
         return [*numbers, *noise]
     score = validation.scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
-    gain = 1 - score["mean_over_constant"]
-    side = "below" if gain >= 0 else "above"
+    off = 100 * math.expm1(score["mean_absolute_log_error"])
+    guess = f"{score['mean_over_constant']:.2f} of a constant guess's error"
     count = f"{score['n_covered']} of {score['n_queries']} left-out queries"
     held = f"{count} fell in their {100 * overall.level:.0f} % interval"
     return [
         *numbers,
-        ("prediction error", round(100 * abs(gain)), "%", f"{side} a constant guess; {held}"),
+        ("error of predictions", round(off), "%", f"{guess}; {held}"),
         *noise,
     ]
 
@@ -74,8 +75,8 @@ def list_fleet_key_numbers(qualified: Qualification) -> list[KeyNumber]:
     note = f"{format_number(low)} to {format_number(high)}, of {float(judged['baseline_s'].sum()):,.1f} s"
     numbers: list[KeyNumber] = [
         ("time saved", float(judged["saved_s"].sum()), "s", note),
-        ("to move", counts[RECOMMENDED], "", "lower end reaches the minimum ratio"),
-        ("to try", counts[TRIAL], "", "only the estimate reaches it"),
+        ("sure to gain", counts[RECOMMENDED], "applications", "the whole interval reaches the minimum ratio"),
+        ("may gain", counts[TRIAL], "applications", "only the estimate reaches the minimum ratio"),
         ("applications", applications.height, "", f"{judged.height} with a prediction"),
         ("operators at stake", qualified.operators_at_stake.height, "", "left on the CPU or without a factor"),
     ]
@@ -142,7 +143,10 @@ def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) ->
     if qualified.candidates.height:
         row = qualified.candidates.row(0, named=True)
         log = row["log"].removeprefix(qualified.folder)
-        steps = [f"See where the time of {log} goes: `workbench speedup profile LOG`."]
+        steps = [
+            f"Run {log} on both engines, to replace the prediction by a measurement: `workbench speedup record`.",
+            f"See where the time of {log} goes: `workbench speedup profile LOG`.",
+        ]
     if slower := int((qualified.applications["recommendation"] == PREDICTED_SLOWER).sum()):
         steps.append(f"Do not move {slower} application{'' if slower == 1 else 's'}: predicted to get slower.")
     if qualified.operators_at_stake.height:

@@ -32,7 +32,7 @@ def test_the_answer_tells_verification_time_and_the_other_side() -> None:
     assert said == "Filter is 1.99x slower with B than with A, 1.89 to 2.10; same 7 rows."
     first, *others = list_details(found)
     assert first.startswith("PASS: Filter (loreId 3) replayed alone gives the same 7 rows, row for row, in 0.41 s on A")
-    assert others == ["B: key=B."]
+    assert others == ["A is the query as dumped; B sets key=B."]
 
 
 def test_without_another_side_there_is_no_ratio() -> None:

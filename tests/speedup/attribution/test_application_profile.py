@@ -213,7 +213,7 @@ def test_unknown_queries_and_logs_are_refused_with_those_that_exist(facts: Make)
 
 def test_a_sound_log_is_valid_and_its_answer_holds_the_figures(result: Profile) -> None:
     assert (result.verdict, result.reasons) == ("valid", ())
-    assert result.answer == "Failed work costs 2.9 to 5.7 s of 8.0 s: look at the failures."
+    assert result.answer == "Failed work costs about 5.7 s of 8.0 s, 2.9 to 5.7: look at the failures."
     assert result.details == (
         "1 query failed. Query: query 1.",
         "The 4 task slots were busy 24 % of 8.0 s; in 50 % of it no stage ran, and in 12 % a stage "

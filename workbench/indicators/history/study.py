@@ -300,7 +300,7 @@ def list_next_steps(analysis: HistoryAnalysis) -> list[str]:
         if "none" not in (old, new):
             first, last = sorted((old, new), key=Version)
             steps.append(
-                f"Find the version that made it slower: `workbench indicators bisect {name} {first}..{last} "
+                f"Go back to {name} {old}, or find the version that made it slower: `workbench indicators bisect {name} {first}..{last} "
                 f"--indicator {indicator.lower()}`."
             )
     elif slower and slower[0]["shape"] == DRIFT:

@@ -214,9 +214,8 @@ def _answer_keep(
         names = format_items(undecided, MAX_NAMES)
         sentence = f"Keep {baseline} for now: not decided for {names}, {reason}{more}"
         claim = fit_answer(
-            f"Keep {baseline} for now: {names} not decided, {reason}.",
-            f"Keep {baseline} for now: {names} not decided, {short_reason}.",
-            f"Keep {baseline} for now: {len(undecided)} others not decided, {short_reason}.",
+            f"Keep {baseline}: none is proven faster; {names} {short_reason}.",
+            f"Keep {baseline}: none is proven faster; {len(undecided)} others {short_reason}.",
             f"Keep {baseline} for now: {names} not decided.",
             f"Keep {baseline} for now: {len(undecided)} other stacks are not decided.",
             f"Not decided: keep {baseline} for now.",
@@ -248,12 +247,12 @@ def _explain_undecided(undecided: Mapping[str, MixVerdict], margin: float) -> tu
     reach_pct = max((abs(ratio_to_percent(end)) for end in ends), default=None)
     obstacle = next((verdict.obstacle for verdict in undecided.values() if verdict.obstacle), None)
     if reach_pct is None:
-        reason = short = "there are no intervals"
+        reason, short = "there are no intervals", "not decided"
     elif reach_pct > 100 * margin or obstacle is None:
         reason = f"intervals reach ±{format_percent(reach_pct)}, wider than the {100 * margin:.2g} % margin"
-        short = f"±{format_percent(reach_pct)} exceeds the {100 * margin:.2g} % margin"
+        short = f"may differ by up to {format_percent(reach_pct)}"
     else:
-        reason = short = obstacle
+        reason, short = obstacle, "not decided"
     counts = [verdict.rounds_needed for verdict in undecided.values() if verdict.rounds_needed is not None]
     more = f"; about {max(counts)} rounds would likely decide" if counts and len(counts) == len(undecided) else ""
     return reason, short, more

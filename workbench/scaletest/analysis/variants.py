@@ -538,16 +538,15 @@ def answer_league(league: pl.DataFrame, rates: Mapping[str, str | None]) -> str:
     if not chosen:
         return "No scheduler has both the most complete gangs and the fewest deadlocks."
     row = league.row(by_predicate=pl.col("side") == chosen[0], named=True)
-    gangs = f"{row['complete']} of {row['gangs']} gangs" if row["gangs"] else ""
+    names = (join_names(chosen), f"{len(chosen)} of {league.height} schedulers")
     rate = rates.get(chosen[0]) if len(chosen) == 1 else None
-    figures = " and ".join(filter(None, [rate, gangs]))
-    told = (join_names(chosen), f"{len(chosen)} of {league.height} schedulers")
-    others = f"; {dropped[0]}" if dropped else ""
-    if not figures:
-        return fit_answer(*(f"Prefer {name}{others}." for name in told), *(f"Prefer {name}." for name in told))
-    return fit_answer(
-        f"Prefer {told[0]}: {figures}{others}.", *(f"Prefer {name}: {figures}." for name in told), f"{figures}."
-    )
+    figures = [rate or "", f"{row['complete']} of {row['gangs']} gangs" if row["gangs"] else "", *dropped[:1]]
+    stuck = league.filter(pl.col("deadlocked") > row["deadlocked"]).sort("deadlocked", descending=True)
+    if stuck.height and not row["deadlocked"]:
+        worst = stuck.row(0, named=True)
+        figures.insert(0, f"no deadlocks, {worst['deadlocked']} of {worst['gangs']} with {worst['side']}")
+    figures = [figure for figure in figures if figure] or ["by the waits of its workloads"]
+    return fit_answer(*(f"Prefer {name}: {figure}." for name in names for figure in figures), f"Prefer {names[1]}.")
 
 
 def describe_league(league: pl.DataFrame) -> str:

@@ -491,9 +491,14 @@ def chart_rates(first: Mapping[str, Analysis]) -> alt.LayerChart:
     if len(first) == 1:
         (run,) = first.values()
         return chart_ramp(run.ramp, run.ceiling_per_s)
-    shown = ("step", "offered_per_s", "completed_per_s", "low_per_s", "high_per_s", "backlog_end", "verdict")
+    shown = ("step", "offered_per_s", "low_per_s", "high_per_s", "backlog_end", "verdict")
+    # Of a step that was kept up with, what got through over all of it, which is the rate that is claimed.
+    through = pl.min_horizontal("completed_per_s", "through_per_s")
+    rate = pl.when(pl.col("verdict") == "NOT SUSTAINED").then("completed_per_s").otherwise(through)
     tables = [
-        RAMP.check(run.ramp).filter(pl.col("end_s") > pl.col("begin_s")).select(pl.lit(name).alias("side"), *shown)
+        RAMP.check(run.ramp)
+        .filter(pl.col("end_s") > pl.col("begin_s"))
+        .select(pl.lit(name).alias("side"), *shown, completed_per_s=rate)
         for name, run in first.items()
     ]
     frame = pl.concat(tables).filter(pl.col("completed_per_s").is_not_null())
@@ -513,7 +518,7 @@ def chart_rates(first: Mapping[str, Analysis]) -> alt.LayerChart:
     ends = ends.with_columns(pl.Series("place", places, dtype=pl.Float64), pl.Series("told", told, dtype=pl.String))
     labels = (
         alt.Chart(ends)
-        .mark_text(align="right", dx=-10, fontWeight=600)
+        .mark_text(align="right", dx=-10, dy=-11, fontWeight=600)
         .encode(
             x=x,
             y=alt.Y("place", type="quantitative"),

@@ -586,12 +586,11 @@ def iterate_wordings(findings: pl.DataFrame, wall_s: float) -> Iterator[str]:
     """Wordings of the answer by the costliest finding, longest first. `findings`: Table FINDINGS, with a row."""
     row = findings.row(0, named=True)
     kind = BY_NAME[row["kind"]]
-    low, high = format_seconds(row["low_s"]), format_seconds(row["high_s"])
-    sure = row["low_s"] >= 0.05 and low != high
-    seconds = f"{low} to {high} s" if sure else f"up to {high} s" if low != high else f"{high} s"
-    cost = f"{kind.opening} {seconds}"
-    yield f"{cost} of {format_seconds(wall_s)} s: {kind.decision}."
-    yield f"{cost}: {kind.decision}."
+    low, high, usual = (format_seconds(row[name]) for name in ("low_s", "high_s", "at_stake_s"))
+    about, ends = ("about ", f", {low.removesuffix('.0')} to {high}") if low != high else ("", "")
+    yield f"{kind.opening} {about}{usual} s of {format_seconds(wall_s)} s{ends}: {kind.decision}."
+    yield f"{kind.opening} {about}{usual} s{ends}: {kind.decision}."
+    yield f"{kind.opening} {about}{usual} s{ends}."
 
 
 def format_findings(findings: pl.DataFrame) -> str:

@@ -119,6 +119,10 @@ class CalibrationResult:
         told = [f"{sides}: {len(self.queries)} queries, {100 * ratio.level:.0f} % interval."]
         if ratio.low is None or ratio.high is None:
             told = [f"{sides}: {len(self.queries)} queries; no interval, because a side has one session."]
+        totals = [float(self.pairs[f"{side}_s"].sum()) for side in ("baseline", "candidate")]
+        if all(totals):
+            total = f"{totals[0]:,.1f} s become {totals[1]:,.1f} s, {totals[0] / totals[1]:.2f}x"
+            told.append(f"The ratio is the geometric mean over queries; of all queries together {total}.")
         if self.verdict == SAME:
             told.append(f"As fast means within {100 * stats.MARGIN:.0f} %.")
         return [*told, *(["Only first runs are compared, start-up included."] if self.first_runs else [])]

@@ -53,6 +53,8 @@ def compare(
 
     def print_alignments() -> None:
         print_text(comparison.answer)
+        for reason in comparison.reasons:
+            print_text(f"why: {reason}")
         if (differences := comparison.comparability.filter(comparison.comparability["severity"] != "ok")).height:
             print_block(table(differences, COMPARABILITY, caption="What else differs").text)
         print_block(table(comparison.sums, OPERATOR_SUMS, caption="Operators over all queries", limit=limit).text)
