@@ -300,8 +300,8 @@ def list_next_steps(analysis: HistoryAnalysis) -> list[str]:
         if "none" not in (old, new):
             first, last = sorted((old, new), key=Version)
             steps.append(
-                f"Go back to {name} {old}, or find the version that made it slower: `workbench indicators bisect {name} {first}..{last} "
-                f"--indicator {indicator.lower()}`."
+                f"Go back to {name} {old}, or find the version that made it slower: "
+                f"`workbench indicators bisect {name} {first}..{last} --indicator {indicator.lower()}`."
             )
     elif slower and slower[0]["shape"] == DRIFT:
         steps.append("A drift has no commit: look at what grows with each session (data, caches, the machine's disk).")

@@ -516,23 +516,29 @@ def chart_rates(first: Mapping[str, Analysis]) -> alt.LayerChart:
     places = spread_labels(ends["completed_per_s"].to_list(), LABEL_GAP * max_rate)
     told = [f"{side}: {words[side]}" for side in ends["side"]]
     ends = ends.with_columns(pl.Series("place", places, dtype=pl.Float64), pl.Series("told", told, dtype=pl.String))
-    labels = (
-        alt.Chart(ends)
-        .mark_text(align="right", dx=-10, dy=-11, fontWeight=600)
-        .encode(
-            x=x,
-            y=alt.Y("place", type="quantitative"),
-            text=alt.Text("told", type="nominal"),
-            color=shades["color"],
-            tooltip=encode_tooltip(ends, leave_out=("place",)),
-        )
+    # A label stands above its line, of two lines that lie on each other the lower one's below.
+    below = pl.when(pl.col("place") < pl.col("completed_per_s") - 1e-9).then(pl.lit("below")).otherwise(pl.lit("above"))
+    ends = ends.with_columns(stands=below)
+    tips = encode_tooltip(ends, leave_out=("place", "stands"))
+    named = alt.Chart(ends).encode(
+        x=x,
+        y=alt.Y("completed_per_s", type="quantitative"),
+        text=alt.Text("told", type="nominal"),
+        color=shades["color"],
+        tooltip=tips,
     )
+    labels = [
+        named.transform_filter(alt.FieldEqualPredicate(field="stands", equal=where)).mark_text(
+            align="right", dx=-10, dy=shift, fontWeight=600
+        )
+        for where, shift in (("above", -11), ("below", 12))
+    ]
     layers = [line.encode(x=x, y=y), base.mark_line(strokeWidth=2), base.mark_point(size=80, filled=True, opacity=1)]
     subtitle = join_sentences(
         "on the dashed line all that is offered gets through", "labels: rate that the first run sustains"
     )
     title = "How many pods a second are scheduled?"
-    return finish_chart(alt.layer(*layers, labels), title, subtitle, frame, height=320)
+    return finish_chart(alt.layer(*layers, *labels), title, subtitle, frame, height=320)
 
 
 def find_slow_subjects(first: Mapping[str, Analysis]) -> list[str]:
