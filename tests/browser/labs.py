@@ -29,10 +29,10 @@ BOXES = "document.querySelectorAll('.jp-OutputArea div[id^=\"wb-\"]')"
 # What cells write to stderr, and their errors: both are shown so.
 STDERR = "[data-mime-type='application/vnd.jupyter.stderr']"
 FAILED = f'document.querySelector("{STDERR}")'
+NOTEBOOK = "[...window.jupyterapp.shell.widgets('main')].find(one => one.content?.widgets).content"
 # The numbers of the code cells that are not empty; 0 for one that has not run or still does.
-NUMBERS = """[...document.querySelectorAll('.jp-CodeCell')]
-    .filter(one => one.querySelector('.cm-content').textContent.trim())
-    .map(one => Number(one.querySelector('.jp-InputArea-prompt').textContent.replace(/[^0-9]/g, '')))"""
+NUMBERS = f"""{NOTEBOOK}.widgets.map(one => one.model)
+    .filter(one => one.type === 'code' && one.sharedModel.getSource().trim()).map(one => one.executionCount || 0)"""
 DRAWN = f"[...{BOXES}].every(box => box.querySelector('svg g.root'))"
 
 
@@ -59,7 +59,7 @@ def started(folder: Path) -> Iterator[Lab]:
         path.write_text(json.dumps(values))
     env = os.environ | {"WORKBENCH_OUT": str(folder / "runs"), "JUPYTER_CONFIG_DIR": str(config)}
     env.pop("WORKBENCH_RUN_DIR", None)
-    options = ["--no-browser", "--ip=127.0.0.1", "--ServerApp.port=0"]
+    options = ["--no-browser", "--ip=127.0.0.1", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     command = [sys.executable, "-m", "workbench", "lab", "--notebooks", str(checkout / "notebooks"), *options]
     with open(folder / "log", "w") as log:
         server = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -148,8 +148,8 @@ class Opened:
 
     def run_below_panel(self) -> None:
         """Run the panel's cell and all below, as the notebook says."""
-        cell = self.page.locator(".jp-CodeCell").filter(has=self.panel)
-        cell.locator(".jp-InputArea-prompt").click()
+        panel = f"{NOTEBOOK}.widgets.findIndex(one => one.node.querySelector('.wb-panel'))"
+        self.page.evaluate(f"() => {{ {NOTEBOOK}.activeCellIndex = {panel}; }}")
         before = self.page.evaluate(NUMBERS)
         self.menu("Run", "Run Selected Cell and All Below")
         self.ran(before)

@@ -22,11 +22,17 @@ def wait_drawn_otherwise(one: Opened, before: str) -> None:
 
 def another_log(one: Opened) -> None:
     """Another event log, typed into the panel, becomes another answer and another chart."""
-    answer = one.page.locator(".wb-answer").inner_text()
+    answer = one.page.locator(".wb-headline").inner_text()
     one.set("event_log", "../data/samples/eventlogs/failing.zstd")
     one.page.get_by_text("Changed since this cell ran: event_log").wait_for()
-    one.run_below_panel()
-    assert one.page.locator(".wb-answer").inner_text() != answer
+    # The old answer says that it is old, and the note goes when the cells have run.
+    note = one.page.locator(".wb-outdated-note")
+    note.get_by_text("Below: the cells as they last ran, with event_log").wait_for()
+    before = one.page.evaluate(labs.NUMBERS)
+    note.get_by_role("button", name="Run the cells with these settings").click()
+    one.ran(before)
+    note.wait_for(state="detached")
+    assert one.page.locator(".wb-headline").inner_text() != answer
     one.charts_drawn()
 
 
@@ -96,8 +102,12 @@ def test_a_notebook_runs_live_draws_its_charts_and_answers_a_move_without_a_netw
     lab: Lab, browser: Browser, name: str, charts: int, move: Callable[[Opened], None]
 ) -> None:
     with labs.opened(browser, lab, name, scheme="dark" if name.startswith("04") else "light") as one:
+        # Code is folded, and the panel is there before anybody runs a cell.
+        one.panel.wait_for()
+        assert one.page.locator(".jp-CodeCell .jp-InputArea-editor:visible").count() <= 1
         one.run_all()
         assert one.panel.count() == 1
+        one.panel.locator(".wb-grid tbody td", has_text="by hand").first.wait_for()
         assert one.charts_drawn() >= charts
         move(one)
         one.fine()

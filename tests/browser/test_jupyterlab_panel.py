@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.request
 from pathlib import Path
 
 import polars as pl
 import psutil
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, FrameLocator, Page
 
 from tests.browser import labs
 from tests.browser.labs import Lab, Opened
@@ -19,7 +20,7 @@ from workbench.live import run_control
 from workbench.runs import run_folder
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.timeout(1500)]
-EVIL = "<script>top.evil=1</script><img src=x onerror='top.evil=2'>"
+EVIL = "<script>top.evil=1</script><img src='http://127.0.0.1:1/x' onerror='top.evil=2'>"
 ROWS = ".wb-grid tbody tr"
 
 
@@ -84,6 +85,9 @@ def test_a_log_picked_by_keyboard_is_run_to_a_report_and_its_tables_sort_and_fil
         frame = one.page.frame_locator(".wb-panel iframe")
         frame.get_by_role("heading", name="What can this workbench answer?").first.wait_for()
         frame.locator("figure.chart svg g.root").first.wait_for()
+        controls_of_report(one, frame)
+        assert frame.locator("a.beside").count() == 0  # nothing lies beside a frame
+        report_in_a_tab(one)
         one.panel.get_by_role("tab", name="Tables").click()
         one.panel.locator(".wb-grid caption", has_text="overview").wait_for()
         command = one.panel.locator(".wb-copy code").inner_text()
@@ -92,6 +96,41 @@ def test_a_log_picked_by_keyboard_is_run_to_a_report_and_its_tables_sort_and_fil
         assert command == f"workbench run {copy} -p event_log=../data/samples/eventlogs/failing.zstd"
         choose_evil(one)
         one.fine()
+
+
+def controls_of_report(one: Opened, report: Page | FrameLocator) -> None:
+    """Contents and files of a chart do what they say, in the panel's frame and in a tab."""
+    page = report if isinstance(report, Page) else one.page
+    contents = report.locator("nav.contents details")
+    if contents.get_attribute("open") is None:
+        contents.locator("summary").click()
+    contents.get_by_role("link").last.click()
+    report.get_by_role("heading", name="What can this workbench answer?").first.wait_for(state="attached")
+    for name in ("CSV", "PNG", "SVG"):
+        with page.expect_download() as kept:
+            report.get_by_role("button", name=re.compile(f"^Download .* as {name}$")).first.click()
+        assert kept.value.suggested_filename.endswith(f".{name.lower()}")
+
+
+def report_in_a_tab(one: Opened) -> None:
+    """Open report: all of it works there, too, and leads to the gallery; who has not logged in gets nothing."""
+    link = one.panel.get_by_role("link", name="Open report").first
+    with one.page.context.expect_page() as opened:
+        link.click()
+    tab = opened.value
+    tab.locator("figure.chart svg g.root").first.wait_for()
+    controls_of_report(one, tab)
+    tab.locator("details:has(a.beside)").evaluate("one => { one.open = true; }")
+    with tab.expect_download() as kept:
+        tab.get_by_role("link", name="overview", exact=True).click()
+    assert pl.read_parquet(kept.value.path()).height == 1
+    address = tab.url.split("#")[0]
+    tab.get_by_role("link", name="All reports").click()
+    tab.get_by_role("link", name="What can this workbench answer?").first.wait_for()
+    tab.close()
+    assert address.startswith(f"{one.lab.address}/workbench-runs/start_here/")
+    with urllib.request.urlopen(address) as answer:
+        assert answer.url.startswith(f"{one.lab.address}/login")
 
 
 def choose_evil(one: Opened) -> None:

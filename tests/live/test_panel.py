@@ -10,9 +10,11 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.live.making import Settings, run_folder
+from workbench.core.formats import escape_html
 from workbench.live import panel as panels
 from workbench.live import result_widgets
 from workbench.live.panel import Panel, find_notebook, get_panel
+from workbench.runs import current_run
 
 NOTEBOOKS = ROOT / "tests" / "fakes" / "notebooks"
 CELL = {"left": 1, "label": "of the cell"}
@@ -81,8 +83,11 @@ def test_everything_from_a_run_is_escaped(notebook: Path, tmp_path: Path) -> Non
     assert [text for text in shown if "<script" in text or "<img" in text] == []
     frame = panel.results.report.value
     assert frame.count("<") == 2  # the frame and its end: the page is text within an attribute
-    assert 'sandbox="allow-scripts"' in frame
-    assert 'srcdoc="&lt;meta http-equiv=&quot;Content-Security-Policy&quot; content=&quot;default-src ' in frame
+    # Never `allow-same-origin`, nor `allow-top-navigation`.
+    allowed = "allow-scripts allow-downloads allow-popups allow-popups-to-escape-sandbox"
+    assert f'sandbox="{allowed}"' in frame
+    start = '<base href="about:srcdoc"><meta http-equiv="Content-Security-Policy" content="default-src '
+    assert f'srcdoc="{escape_html(start)}' in frame
 
 
 def test_a_failed_run_says_why_in_place_of_an_answer(tmp_path: Path) -> None:
@@ -141,3 +146,64 @@ def test_the_notebooks_file_is_the_one_that_jupyter_names(tmp_path: Path, monkey
     monkeypatch.setenv("JPY_SESSION_NAME", "/elsewhere/01_adds-Copy1.ipynb")
     assert find_notebook("adds", tmp_path) == tmp_path / "01_adds-Copy1.ipynb"
     assert find_notebook("none", tmp_path / "..") is None
+
+
+def test_a_report_that_the_server_serves_is_linked_by_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_folder(tmp_path)
+    assert result_widgets.find_report_url(run) == ""
+    monkeypatch.setenv(result_widgets.SERVED_FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(result_widgets.SERVED_URL_VARIABLE, "/hub/workbench-runs")
+    url = f"/hub/workbench-runs/adds/{run.run_id}/report.html"
+    assert result_widgets.find_report_url(run) == url
+    assert f'href="{url}" target="_blank"' in result_widgets.render_run_headline(run)
+    monkeypatch.setenv(result_widgets.SERVED_FOLDER_VARIABLE, str(tmp_path / "elsewhere"))
+    assert "<code>" in result_widgets.render_run_headline(run)
+
+
+@pytest.fixture
+def shown(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Panel:
+    """A panel above cells that have run with its settings."""
+    monkeypatch.setenv("WORKBENCH_OUT", str(tmp_path))
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
+    panel = made(notebook, tmp_path)
+    panel.show()
+    panel.notice_live_run()
+    assert panel.grid.table["texts"] == []
+    run = current_run("adds", config=CELL)
+    panel.notice_live_run()
+    assert "running, by hand" in panel.grid.table["texts"][0]
+    run.conclude("valid", answer="2.")
+    panel.notice_live_run()
+    return panel
+
+
+def test_a_run_by_hand_is_listed_when_it_ends(shown: Panel) -> None:
+    (row,) = shown.grid.table["texts"]
+    assert row[1:3] == ["succeeded, by hand", "valid"]
+    assert shown.bar.toolbar.outdated == {}
+
+
+def test_an_answer_of_other_settings_says_so(shown: Panel) -> None:
+    shown.form.set_values({"left": 7})
+    told = shown.bar.toolbar.outdated
+    assert (told["title"], told["answer"]) == ("The form now has left = 7.", "")
+    assert told["note"] == "Below: the cells as they last ran, with left = 1."
+    shown.form.set_values(CELL)
+    assert shown.bar.toolbar.outdated == {}
+
+
+def test_the_answer_of_the_run_that_ended_or_is_chosen_stands_above_the_old_one(shown: Panel, tmp_path: Path) -> None:
+    ended = run_folder(tmp_path, answer="9.", left=7, label="of the cell")
+    shown._on_run_end(ended)
+    told = shown.bar.toolbar.outdated
+    assert told["answer"] == "9."
+    assert told["title"].endswith("with left = 7")
+    shown.choose_run(run_folder(tmp_path, answer="5.", left=1, label="of the cell"))
+    assert shown.bar.toolbar.outdated == {}  # the same settings as the cells
+    # The cells run again: their answer is the newest, and no other run is shown.
+    shown.choose_run(ended)
+    current_run("adds", config=CELL).conclude("valid", answer="2.")
+    shown.notice_live_run()
+    assert shown.results.run is None

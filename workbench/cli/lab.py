@@ -113,7 +113,9 @@ def start_lab(folder: Path | None = None, options: Sequence[str] = ()) -> int:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     # Disables the question about news; the user's settings stay.
     settings = os.pathsep.join(filter(None, [os.environ.get("JUPYTER_CONFIG_PATH"), str(SETTINGS_FOLDER)]))
-    env = os.environ | {"PATH": path, "JUPYTER_CONFIG_PATH": settings}
+    # Its extension of JupyterLab.
+    data = os.pathsep.join(filter(None, [os.environ.get("JUPYTER_PATH"), str(SETTINGS_FOLDER)]))
+    env = os.environ | {"PATH": path, "JUPYTER_CONFIG_PATH": settings, "JUPYTER_PATH": data}
     process = subprocess.Popen(build_lab_command(folder, options), env=env)  # noqa: S603
     return _wait_for_server(process)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from workbench.core.formats import escape_html, format_duration, format_moment
 from workbench.execution import discovery, parameters
 from workbench.live import form, result_widgets, run_control
 from workbench.live.form import Form, check_values, list_groups
-from workbench.live.result_widgets import ResultsView
+from workbench.live.result_widgets import ResultsView, describe_outcome
 from workbench.live.run_control import RunBar
 from workbench.runs import run_folder
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 ANSWER_CHARS = 300
+MAX_NAMED_SETTINGS = 3
+MAX_SETTING_CHARS = 48
 _panels: dict[str, Panel] = {}
 _NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
 _NO_FILE_HTML = (
@@ -131,8 +134,8 @@ class Panel:
         self.areas = tuple(dict.fromkeys([area, *([discovery.area_from_path(notebook)] if notebook else [])]))
         declared = _read_declared_parameters(notebook)
         self.defaults = {item.name: item.default for item in declared}
-        base = notebook.parent if notebook else Path.cwd()
-        self.form = Form(form.list_fields(model, declared), values, base, list_groups(model))
+        self.base = notebook.parent if notebook else Path.cwd()
+        self.form = Form(form.list_fields(model, declared), values, self.base, list_groups(model))
         self.bar = RunBar(notebook or Path(), self.areas, self.out, self._on_run_end)
         self.results = ResultsView()
         self.found: list[run_folder.Run] = []
@@ -144,6 +147,9 @@ class Panel:
         self.last = ipywidgets.Button(description="Use last run's settings", layout=auto)
         self.refresh = ipywidgets.Button(description="Refresh", tooltip="Read the runs again", layout=auto)
         self._used: dict[str, Any] | None = None
+        # Settings of the answer that the cells below show, and the run that they made.
+        self._answered: dict[str, Any] | None = None
+        self._live_state: tuple[str, str] | None = None
         self._connect_widgets()
         self.refresh_runs()
         self._on_form_change()
@@ -161,6 +167,7 @@ class Panel:
         self._on_form_change()
         if self.notebook is not None:
             self.bar.resume_run()
+        _watch_cells()
         display(self.box())  # type: ignore[no-untyped-call]
 
     def box(self) -> Any:
@@ -193,11 +200,46 @@ class Panel:
         if last is not None:
             self.last.tooltip = f"{format_moment(str(last.record['started_at']))}: {last.answer or 'no answer'}"[:300]
 
+    def notice_live_run(self) -> None:
+        """After a cell has run: list the run that the cells make; once it has ended, they show its answer."""
+        live = run_folder.find_live_run(self.areas[0])
+        state = None if live is None else (live.run_id, live.status)
+        if live is None or state == self._live_state:
+            return
+        self._live_state = state
+        has_ended = live.status != "running"
+        # While cells run, what they show belongs to no settings yet.
+        self._answered = self._used if has_ended else None
+        if has_ended:
+            self.results.hide()
+        self.refresh_runs()
+        self.mark_outdated()
+
+    def mark_outdated(self) -> None:
+        """Tell above the notebook's answer when it is not that of the chosen run, or of the form's settings."""
+        self.bar.toolbar.outdated = {} if self._answered is None else self._describe_outdated(self._answered)
+
+    def _describe_outdated(self, answered: Mapping[str, Any]) -> dict[str, str]:
+        run = self.results.run
+        other = read_run_settings(run, list(self.form.plan))[0] if run else self.read_values()
+        changes = {
+            name: value for name, value in other.items() if not _is_same_setting(answered.get(name), value, self.base)
+        }
+        if not changes:
+            return {}
+        before = _format_settings({name: answered.get(name) for name in changes})
+        below = f"Below: the cells as they last ran, with {before}."
+        if run is None:
+            return {"title": f"The form now has {_format_settings(changes)}.", "answer": "", "note": below}
+        title = f"Run of {format_moment(str(run.record['started_at']))} with {_format_settings(changes)}"
+        return {"title": title, "answer": describe_outcome(run)[:ANSWER_CHARS] or "no answer", "note": below}
+
     def choose_run(self, run: run_folder.Run) -> None:
         """Load the settings of a run into the form, and show its results."""
         settings, unknown = read_run_settings(run, list(self.form.plan))
         refused = self.form.set_values(settings)
         self.results.show(run)
+        self.mark_outdated()
         notes = []
         if unknown:
             notes.append(f"Settings of this run that the notebook no longer has: {', '.join(unknown)[:200]}.")
@@ -224,6 +266,8 @@ class Panel:
     def _on_run_end(self, run: run_folder.Run) -> None:
         self.results.show(run)
         self.refresh_runs()
+        self.mark_outdated()
+        self.bar.toolbar.send({"do": "show results"})
 
     def _on_row_choice(self, index: int | None) -> None:
         if index is None or not 0 <= index < len(self.found):
@@ -253,9 +297,51 @@ class Panel:
             notes.append(f"Changed since this cell ran: {changed}. Run it and the cells below again.")
         self.back.disabled = values == self.cell
         self._show_notes(notes)
+        self.mark_outdated()
 
     def _show_notes(self, notes: list[str]) -> None:
         self.reading.value = "".join(f'<div class="wb-help" role="status">{escape_html(note)}</div>' for note in notes)
+
+
+def _format_settings(settings: Mapping[str, Any]) -> str:
+    """Settings as words, the first few of many.
+
+    >>> _format_settings({"users": 400, "goal": "p95<=6"})
+    'users = 400, goal = p95<=6'
+    """
+    texts = [f"{name} = {_shorten(str(value))}" for name, value in settings.items()]
+    more = f" and {len(texts) - MAX_NAMED_SETTINGS} more" if len(texts) > MAX_NAMED_SETTINGS else ""
+    return ", ".join(texts[:MAX_NAMED_SETTINGS]) + more
+
+
+def _shorten(text: str) -> str:
+    """The end of a long text, where the name of a path is."""
+    return text if len(text) <= MAX_SETTING_CHARS else f"…{text[1 - MAX_SETTING_CHARS :]}"
+
+
+def _is_same_setting(one: Any, other: Any, base: Path) -> bool:
+    """Whether two values mean the same: a run keeps some paths as they are from the root.
+
+    >>> _is_same_setting("../data/log", "/project/data/log", Path("/project/notebooks"))
+    True
+    """
+    if one == other or not (isinstance(one, str) and isinstance(other, str)):
+        return bool(one == other)
+    return "/" in one and "/" in other and os.path.normpath(base / one) == os.path.normpath(base / other)
+
+
+@functools.cache
+def _watch_cells() -> None:
+    """Let the panels of this kernel see, after each cell, the run that the cells make."""
+    from IPython import get_ipython
+
+    if (shell := get_ipython()) is not None:
+        shell.events.register("post_run_cell", _notice_live_runs)
+
+
+def _notice_live_runs(*_: object) -> None:
+    for panel in _panels.values():
+        panel.notice_live_run()
 
 
 def _read_declared_parameters(notebook: Path | None) -> tuple[parameters.Parameter, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import os
+import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.formats import escape_html, format_column, format_label, format_number
-from workbench.report.display import choose_column_class, render_chip
+from workbench.report.display import choose_column_class, render_chip, render_conditions, render_details
 from workbench.runs import run_folder
 
 if TYPE_CHECKING:
@@ -22,10 +23,17 @@ MAX_ROWS = 5_000
 MAX_CELLS = 60_000
 MAX_REPORT_BYTES = 30_000_000
 MAX_TABLES = 60
-_SECURITY_POLICY = (
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'\">"
+# Reports have a stricter policy of their own; this one is for a replaced report.html.
+REPORT_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+    "base-uri 'none'; form-action 'none'"
 )
+ALLOWED_OF_REPORTS = "allow-scripts allow-downloads allow-popups allow-popups-to-escape-sandbox"
+# Set by the server's extension (`workbench/live/report_server.py`): a folder of runs, and its address.
+SERVED_FOLDER_VARIABLE = "WORKBENCH_SERVED_FOLDER"
+SERVED_URL_VARIABLE = "WORKBENCH_SERVED_URL"
+# A frame without an address of its own: `#` links stay in it. Before the policy, which forbids a base.
+_FRAME_HEAD = f'<base href="about:srcdoc"><meta http-equiv="Content-Security-Policy" content="{REPORT_POLICY}">'
 
 
 def build_grid_content(frame: pl.DataFrame, *, caption: str = "", n_rows: int | None = None) -> dict[str, Any]:
@@ -113,6 +121,7 @@ class ResultsView:
         tables = ipywidgets.VBox([self.choice, self.place])
         self.tabs = ipywidgets.Tab([self.report, tables], titles=("Report", "Tables"))
         self.box = ipywidgets.VBox([])
+        self.box.add_class("wb-results")
         self.run: run_folder.Run | None = None
         self.choice.observe(lambda _: self._show_table(), "value")
 
@@ -126,7 +135,14 @@ class ResultsView:
         self.choice.options = [(_format_table_name(name, rows), name) for name, rows in tables]
         self.choice.value = tables[0][0] if tables else None
         self._show_table()
+        if not run.report.is_file():
+            self.tabs.selected_index = 1
         self.box.children = (self.heading, self.tabs)
+
+    def hide(self) -> None:
+        """Show no run."""
+        self.run = None
+        self.box.children = ()
 
     def _show_table(self) -> None:
         if self.run is None or self.choice.value is None:
@@ -140,22 +156,47 @@ def _format_table_name(table: str, rows: int | None) -> str:
 
 
 def render_run_headline(run: run_folder.Run) -> str:
-    """Answer, verdict with reasons, and path of the report, as escaped HTML."""
+    """Answer, verdict with reasons, and the link or path of the report, as escaped HTML."""
     reasons = "; ".join(map(str, run.record.get("reasons") or []))
-    failure = run.record.get("failure")
-    words = run.answer or (f"{failure.get('error_name')}: {failure.get('error')}" if isinstance(failure, dict) else "")
-    label, place = ("Report", run.report) if run.report.is_file() else ("Folder", run.folder)
+    chips = render_chip(run.verdict, run.state) + render_conditions(run.record.get("conditions"))
     return (
-        f'<p style="font-size:1.15em;line-height:1.4;margin:8px 0 4px">{escape_html(words[:1000] or "no answer")}</p>'
-        f"<p>{render_chip(run.verdict, run.state)} {escape_html(reasons[:2000])}</p>"
-        f'<p class="wb-help">{label}: <code>{escape_html(place)}</code></p>'
+        f'<p class="wb-run-answer">{escape_html(describe_outcome(run)[:1000] or "no answer")}</p>'
+        f"<p>{chips} {escape_html(reasons[:2000])}</p>"
+        f"{render_details(run.record.get('details'))}"
+        f'<p class="wb-help">{render_report_link(run) or _render_place(run)}</p>'
     )
+
+
+def describe_outcome(run: run_folder.Run) -> str:
+    """The answer of a run, or its failure; empty for neither."""
+    failure = run.record.get("failure")
+    return run.answer or (f"{failure.get('error_name')}: {failure.get('error')}" if isinstance(failure, dict) else "")
+
+
+def _render_place(run: run_folder.Run) -> str:
+    label, place = ("Report", run.report) if run.report.is_file() else ("Folder", run.folder)
+    return f"{label}: <code>{escape_html(place)}</code>"
+
+
+def find_report_url(run: run_folder.Run) -> str:
+    """Address of the report in this Jupyter session; empty without a report, or where the server does not serve it."""
+    folder, url = os.environ.get(SERVED_FOLDER_VARIABLE), os.environ.get(SERVED_URL_VARIABLE)
+    if not folder or not url or not run.report.is_file() or not run.report.is_relative_to(folder):
+        return ""
+    return f"{url}/{urllib.parse.quote(run.report.relative_to(folder).as_posix())}"
+
+
+def render_report_link(run: run_folder.Run) -> str:
+    """A link that opens the report in a tab of its own; empty where the server does not serve it."""
+    url = find_report_url(run)
+    return f'<a class="wb-open" href="{escape_html(url)}" target="_blank" rel="noopener">Open report</a>' if url else ""
 
 
 def render_report_frame(run: run_folder.Run) -> str:
     """The report in a sandboxed frame: its scripts run without access to this page, the server or a network.
 
-    Reports have a stricter policy of their own; this one is for a replaced report.html.
+    As text, not by its address: a frame of another origin has no cookies, so that its links would ask for a login.
+    Contents and downloads work; what lies beside the report is opened from its own tab.
     """
     try:
         page = files.read_up_to(run.report, MAX_REPORT_BYTES).decode("utf-8", "replace")
@@ -164,7 +205,8 @@ def render_report_frame(run: run_folder.Run) -> str:
     except OSError:
         return '<p class="wb-help">This run has no report: its cells were run by hand, or it did not get so far.</p>'
     title = escape_html(f"Report of run {run.run_id}")
-    return f'<iframe sandbox="allow-scripts" title="{title}" srcdoc="{escape_html(_SECURITY_POLICY + page)}"></iframe>'
+    frame = f'<iframe sandbox="{ALLOWED_OF_REPORTS}" allow="clipboard-write *" title="{title}"'
+    return f'{frame} srcdoc="{escape_html(_FRAME_HEAD + page)}"></iframe>'
 
 
 def list_run_tables(run: run_folder.Run) -> list[tuple[str, int | None]]:

@@ -23,6 +23,7 @@ from typing import Any
 from workbench.core.errors import InputError, WorkbenchError
 from workbench.core.formats import escape_html, format_duration
 from workbench.core.locks import find_holder
+from workbench.live.result_widgets import find_report_url, render_report_link
 from workbench.runs import run_folder
 from workbench.runs.run_folder import read_start_time
 
@@ -50,6 +51,8 @@ def _create_widget_class() -> Any:
         cell = traitlets.Int(0).tag(sync=True)
         cells = traitlets.Int(1).tag(sync=True)
         text = traitlets.Unicode("").tag(sync=True)
+        report = traitlets.Unicode("").tag(sync=True)
+        outdated = traitlets.Dict().tag(sync=True)
 
     return RunToolbar
 
@@ -249,6 +252,7 @@ class RunBar:
         self.cancel = ipywidgets.Button(description="Cancel", icon="stop", disabled=True, layout=auto)
         self.bar = ipywidgets.IntProgress(min=0, max=1, layout=ipywidgets.Layout(width="180px", display="none"))
         self.sentence = ipywidgets.HTML()
+        self.report = ipywidgets.HTML()
         # The same controls, in the notebook's toolbar.
         self.toolbar = create_run_toolbar(self.run, self.cancel, self.bar, self.sentence)
         self.started: StartedRun | None = None
@@ -267,7 +271,7 @@ class RunBar:
         import ipywidgets
 
         layout = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 8px")
-        return ipywidgets.HBox([self.run, self.cancel, self.bar, self.sentence], layout=layout)
+        return ipywidgets.HBox([self.run, self.cancel, self.bar, self.sentence, self.report], layout=layout)
 
     @property
     def busy(self) -> bool:
@@ -281,6 +285,7 @@ class RunBar:
                 return
             self.started = start_run(self.notebook, values, self.out)
             self.current, self._is_cancelled = None, False
+            self._link_report(None)
             self._show_text("Starting")
             self._follow_run()
 
@@ -390,6 +395,11 @@ class RunBar:
         self._remove_leftovers()
         words = {"succeeded": "Done", "cancelled": "Cancelled", "failed": "Failed"}.get(run.state, "Died")
         self._show_text(f"{words} after {format_duration(run.record.get('duration_s'))}")
+        self._link_report(run)
+
+    def _link_report(self, run: run_folder.Run | None) -> None:
+        self.report.value = render_report_link(run) if run else ""
+        self.toolbar.report = find_report_url(run) if run else ""
 
     def _show_failure(self) -> None:
         words = self.started.words if self.started else ""

@@ -464,6 +464,11 @@ def current_run(area: str, *, config: Mapping[str, Any] | None = None) -> Run:
     return run
 
 
+def find_live_run(area: str) -> Run | None:
+    """The run that cells of this kernel made last; null when they made none."""
+    return _live_runs.get(area)
+
+
 def load_run(folder: str | Path) -> Run:
     """Read a run folder; an older run.json is upgraded in memory, a newer one refused."""
     path = Path(folder) / RECORD_FILE

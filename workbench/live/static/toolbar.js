@@ -18,7 +18,16 @@ function render({ model, el }) {
   progress.setAttribute("aria-label", "Cells that have run");
   const text = document.createElement("span");
   text.className = "wb-toolbar-text";
-  bar.append(run, cancel, progress, text);
+  const report = document.createElement("a");
+  // The extension of `workbench lab`; elsewhere the cells are run by the notebook's own menu.
+  const cells = window.workbenchLab && document.createElement("button");
+  if (cells) {
+    Object.assign(cells, { type: "button", textContent: "▶ Run cells", title: "Run the panel's cell and all below, with its settings: the answer appears in this notebook" });
+    cells.addEventListener("click", () => window.workbenchLab.runFrom(el));
+    bar.append(cells);
+  }
+  Object.assign(report, { textContent: "Open report", target: "_blank", rel: "noopener" });
+  bar.append(run, cancel, progress, text, report);
 
   const draw = () => {
     run.disabled = !model.get("can_run");
@@ -28,6 +37,8 @@ function render({ model, el }) {
     progress.max = Math.max(1, model.get("cells"));
     progress.value = model.get("cell");
     text.textContent = text.title = model.get("text");
+    report.hidden = !model.get("report");
+    report.href = model.get("report");
   };
   // A run ends while its button has the focus, or begins: the focus stays with the button that is left.
   const drawAndKeepFocus = () => {
@@ -38,20 +49,82 @@ function render({ model, el }) {
   model.on("change", drawAndKeepFocus);
   draw();
 
-  let waiting = 0;
+  let waiting = 0, home = null;
   const place = () => {
-    const toolbar = el.closest(".jp-NotebookPanel")?.querySelector(".jp-NotebookPanel-toolbar");
+    home = el.closest(".jp-NotebookPanel");
+    const toolbar = home?.querySelector(".jp-NotebookPanel-toolbar");
     if (toolbar) {
       const spacer = toolbar.querySelector(":scope > .jp-Toolbar-spacer");
       toolbar.insertBefore(bar, spacer);
+      markOutdated();
     } else if (waiting++ < 600) {
       requestAnimationFrame(place);
     }
   };
+
+  // Above an answer that is not that of the chosen run, the answer of that run; the old one is pale.
+  const note = document.createElement("div");
+  note.className = "wb-outdated-note";
+  note.setAttribute("role", "status");
+  const show = () => home?.querySelector(".wb-results")?.scrollIntoView({ block: "start" });
+  const line = (tag, words, name) => {
+    const one = document.createElement(tag);
+    one.textContent = words;
+    one.className = name;
+    return one;
+  };
+  const action = (words, act) => {
+    const one = line("button", words, "");
+    one.type = "button";
+    one.addEventListener("click", act);
+    return one;
+  };
+  const write = ({ title, answer, note: words }) => {
+    const actions = line("div", "", "wb-outdated-actions");
+    if (answer) actions.append(action("Show its results", show));
+    if (window.workbenchLab) actions.append(action("Run the cells with these settings", () => window.workbenchLab.runFrom(el)));
+    note.replaceChildren(line("p", title, "wb-help"), line("p", answer, "wb-run-answer"), line("p", words, "wb-help"), actions);
+  };
+  const put = () => {
+    const answer = [...home.querySelectorAll(".jp-OutputArea .wb-headline")].find((one) => !one.closest(".wb-panel"));
+    if (!answer || answer.previousElementSibling === note) return;
+    answer.before(note);
+    answer.classList.add("wb-outdated");
+  };
+  // An answer may be shown later than the note, or drawn again.
+  const watcher = new MutationObserver(put);
+  const clear = () => {
+    watcher.disconnect();
+    note.remove();
+    home?.querySelectorAll(".wb-outdated").forEach((one) => one.classList.remove("wb-outdated"));
+  };
+  const markOutdated = () => {
+    clear();
+    const outdated = model.get("outdated");
+    if (!home || !outdated.title) return;
+    write(outdated);
+    put();
+    watcher.observe(home.querySelector(".jp-Notebook"), { childList: true, subtree: true });
+  };
+  model.on("change:outdated", markOutdated);
+
+  // The results of a run that has ended, unless they are in sight or somebody writes.
+  const showResults = (message) => {
+    if (message.do !== "show results") return;
+    setTimeout(() => {
+      const top = home?.querySelector(".wb-results")?.getBoundingClientRect().top;
+      const writes = document.activeElement?.closest("input, textarea, [contenteditable=true]");
+      if (!writes && (top < 0 || top > innerHeight - 160)) show();
+    }, 400);
+  };
+  model.on("msg:custom", showResults);
   place();
   return () => {
     waiting = Infinity;
     model.off("change", drawAndKeepFocus);
+    model.off("change:outdated", markOutdated);
+    model.off("msg:custom", showResults);
+    clear();
     bar.remove();
   };
 }
