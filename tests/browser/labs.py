@@ -106,7 +106,7 @@ class Opened:
 
     def idle(self) -> None:
         """Wait until the kernel has nothing to do."""
-        self.page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+        self.page.get_by_text("Python (workbench) | Idle").wait_for()
 
     def run_all(self) -> None:
         """Run all cells and wait until the last one has its number, or one has failed."""

@@ -105,6 +105,8 @@ def test_a_notebook_runs_live_draws_its_charts_and_answers_a_move_without_a_netw
         # Code is folded, and the panel is there before anybody runs a cell.
         one.panel.wait_for()
         assert one.page.locator(".jp-CodeCell .jp-InputArea-editor:visible").count() <= 1
+        # The list of files begins with the questions, not with the template.
+        assert one.page.locator(".jp-DirListing-itemText").first.inner_text() == "00_start_here.ipynb"
         one.run_all()
         assert one.panel.count() == 1
         one.panel.locator(".wb-grid tbody td", has_text="by hand").first.wait_for()

@@ -34,4 +34,6 @@ def test_a_live_chart_follows_the_theme_of_jupyterlab(browser: Any, tmp_path: Pa
             seen.page.wait_for_function(f"{BAR} === '{bar}'")
             assert seen.page.evaluate(TEXT) == build_vega_config(mode)["axis"]["labelColor"]
         assert seen.page.locator("svg").count() == 1
+        # It fills the column.
+        assert seen.page.evaluate("document.querySelector('svg').clientWidth / document.body.clientWidth") > 0.95
         seen.assert_quiet()

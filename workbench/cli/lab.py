@@ -26,6 +26,7 @@ OFFLINE_OPTIONS = (
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.extension_manager=readonly",
 )
+_HIDDEN_BY_JUPYTER = ("__pycache__", "*.pyc", "*.pyo", ".DS_Store", "*~")
 SETTINGS_FOLDER = Path(__file__).parent / "templates" / "jupyter"
 FIRST_NOTEBOOK = "00_start_here.ipynb"
 
@@ -84,7 +85,9 @@ def _read_originals(target: Path) -> dict[str, str]:
 
 def build_lab_command(folder: Path, options: Sequence[str] = ()) -> list[str]:
     """Command line of JupyterLab on a folder, opening its first notebook; later options win."""
-    arguments = [f"--ServerApp.root_dir={folder}", *OFFLINE_OPTIONS]
+    # The template for own notebooks is opened by name; the list begins with the questions.
+    hidden = f"--ContentsManager.hide_globs={[*_HIDDEN_BY_JUPYTER, '_template.ipynb']}"
+    arguments = [f"--ServerApp.root_dir={folder}", *OFFLINE_OPTIONS, hidden]
     if (folder / FIRST_NOTEBOOK).is_file():
         arguments.append(f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK}")
     if hasattr(os, "geteuid") and os.geteuid() == 0:

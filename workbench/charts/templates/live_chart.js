@@ -20,11 +20,20 @@
     return spec;
   };
 
+  // A single view fills the column; compound charts keep their widths, and so does one that is drawn out of sight.
+  const COMPOUND = ["hconcat", "vconcat", "concat", "repeat", "facet", "spec"];
+  const fitted = (spec, box) => {
+    const isSingle = !COMPOUND.some((name) => spec[name]) && !["row", "column", "facet"].some((name) => spec.encoding?.[name]);
+    return isSingle && typeof spec.width === "number" && spec.width < box.clientWidth
+      ? { ...spec, width: box.clientWidth, autosize: { type: "fit-x", contains: "padding" } }
+      : spec;
+  };
+
   let drawn;
   const embed = async (box) => {
     const dark = isDark();
     drawn?.finalize();
-    drawn = await window.vegaEmbed(box, dressed(dark), {
+    drawn = await window.vegaEmbed(box, fitted(dressed(dark), box), {
       mode: "vega-lite", renderer: "svg", actions: false, tooltip: { theme: dark ? "dark" : "light" },
     });
   };
