@@ -20,8 +20,21 @@ def wait_drawn_otherwise(one: Opened, before: str) -> None:
     one.page.wait_for_function(f"before => ({CHARTS}) !== before", arg=before)
 
 
+def sort_a_table(one: Opened) -> None:
+    """A table of the notebook's own cells sorts by its header, as in a report, and is kept as a file."""
+    table = one.page.locator(".jp-OutputArea .wb-scroll[data-equipped]:has(th.num)").last
+    head = table.locator("th.num").first
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    column = int(head.evaluate("one => one.cellIndex")) + 1
+    texts = table.locator(f"tbody td:nth-child({column})").all_inner_texts()
+    numbers = [float(text.replace(",", "")) for text in texts]
+    assert numbers == sorted(numbers, reverse=True)
+
+
 def another_log(one: Opened) -> None:
     """Another event log, typed into the panel, becomes another answer and another chart."""
+    sort_a_table(one)
     answer = one.page.locator(".wb-headline").inner_text()
     one.set("event_log", "../data/samples/eventlogs/failing.zstd")
     one.page.get_by_text("Changed since this cell ran: event_log").wait_for()

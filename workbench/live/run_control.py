@@ -24,6 +24,7 @@ from workbench.core.errors import InputError, WorkbenchError
 from workbench.core.formats import escape_html, format_duration
 from workbench.core.locks import find_holder
 from workbench.live.result_widgets import find_report_url, render_report_link
+from workbench.report.page import read_template
 from workbench.runs import run_folder
 from workbench.runs.run_folder import read_start_time
 
@@ -44,7 +45,8 @@ def _create_widget_class() -> Any:
     import traitlets
 
     class RunToolbar(anywidget.AnyWidget):  # type: ignore[misc]
-        _esm = (_STATIC / "toolbar.js").read_text(encoding="utf-8")
+        # With the reports' own tables, for those of the notebook's cells.
+        _esm = read_template("tables.js") + "\n" + (_STATIC / "toolbar.js").read_text(encoding="utf-8")
         can_run = traitlets.Bool(True).tag(sync=True)
         can_cancel = traitlets.Bool(False).tag(sync=True)
         is_running = traitlets.Bool(False).tag(sync=True)

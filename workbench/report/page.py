@@ -1,8 +1,9 @@
 """The report page of a run: answer first, then the notebook, then provenance; works offline.
 
 Templates, all in `templates/`: `report/index.html.j2` lays the cells out; `page.css` styles pages and the gallery;
-`mode.js` chooses light or dark before painting; `report.js` draws the charts; `reader.js` is what a reader does with a
-page: contents, folding, sort and filter of tables, copying commands, saving files. `gallery.js` is the gallery's.
+`mode.js` chooses light or dark before painting; `report.js` draws the charts; `tables.js` sorts and filters tables,
+also in live notebooks; `reader.js` is what else a reader does: contents, folding, copying commands, saving files.
+`gallery.js` is the gallery's.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def render_page(notebook: Any, record: dict[str, Any]) -> str:
     for name, fragment in page.fragments.items():
         body = body.replace(f"{token}:{name};", fragment)
     # The reader's part first: contents take room that charts are drawn into.
-    scripts = [f'<script nonce="{nonce}">{read_template(name)}</script>' for name in ("reader.js", "report.js")]
+    names = ("tables.js", "reader.js", "report.js")
+    scripts = [f'<script nonce="{nonce}">{read_template(name)}</script>' for name in names]
     if page.charts:
         # The reader's browser unpacks it: a third of the bytes of a page that is mailed.
         scripts.insert(0, f'<script type="application/json" id="vega-bundle">"{pack_vega_bundle()}"</script>')

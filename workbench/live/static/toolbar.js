@@ -49,6 +49,13 @@ function render({ model, el }) {
   model.on("change", drawAndKeepFocus);
   draw();
 
+  // Tables of the notebook's cells sort, filter and are kept as in a report.
+  const equip = () => home.querySelectorAll(".jp-OutputArea .wb-scroll:not([data-equipped])").forEach((one) => {
+    one.dataset.equipped = "yes";
+    window.workbenchTables.equipTable(one);
+  });
+  const equipping = new MutationObserver(equip);
+
   let waiting = 0, home = null;
   const place = () => {
     home = el.closest(".jp-NotebookPanel");
@@ -57,6 +64,8 @@ function render({ model, el }) {
       const spacer = toolbar.querySelector(":scope > .jp-Toolbar-spacer");
       toolbar.insertBefore(bar, spacer);
       markOutdated();
+      equip();
+      equipping.observe(home.querySelector(".jp-Notebook"), { childList: true, subtree: true });
     } else if (waiting++ < 600) {
       requestAnimationFrame(place);
     }
@@ -124,6 +133,7 @@ function render({ model, el }) {
     model.off("change", drawAndKeepFocus);
     model.off("change:outdated", markOutdated);
     model.off("msg:custom", showResults);
+    equipping.disconnect();
     clear();
     bar.remove();
   };
