@@ -37,7 +37,7 @@ def format_counts(counts: dict[str, int]) -> str:
     >>> format_counts({"HIGHER": 2, "LOWER": 0, "UNDECIDED": 5, "SAME": 1})
     '2 HIGHER, 5 UNDECIDED, 1 SAME'
     """
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts.get(verdict))
 
 
 def format_interval(value: Interval) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,10 @@ def test_down_ends_what_runs_from_its_folder_and_nothing_else(cache: Path, tmp_p
         place.mkdir(parents=True)
         (place / "sleeper").symlink_to(shutil.which("sleep") or "/bin/sleep")
         component_processes.start_component(place.absolute(), [str(place / "sleeper"), "600"], tmp_path / "log")
+    # A shell starts it, and is seen under its own name until it has become the component.
+    deadline = time.monotonic() + 60
+    while "sleeper" not in component_processes.find_processes(other) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert cluster_lifecycle.stop_cluster("one")
     assert not home.exists()
     assert component_processes.find_processes(home) == {}
