@@ -41,6 +41,11 @@ def format_answer(outcome: ReplayOutcome) -> str:
     )
 
 
+def _name_verdict(seen: dict[str, Any]) -> str:
+    """The word of a verification, such as PASS (recomputed)."""
+    return str(seen.get("word") or ("PASS" if seen["passed"] else "FAIL"))
+
+
 def _name_operator(outcome: ReplayOutcome) -> str:
     """The operator without its number in the plan."""
     return outcome.operator.partition(" (loreId")[0]
@@ -60,7 +65,7 @@ def list_details(outcome: ReplayOutcome) -> list[str]:
 def _shorten_verification(outcome: ReplayOutcome) -> tuple[str, ...]:
     """Shorter wordings of a verification that failed, or that no rows were compared for."""
     seen: dict[str, Any] = outcome.replayed.verification if outcome.replayed is not None else {}
-    word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
+    word = _name_verdict(seen)
     if seen["n_expected"] is None or seen["n_found"] is None:
         return (f"{word}: {seen['note'][0] if seen['note'] else 'the operator failed'}.", f"{word}: no rows compared.")
     if word == UNDECIDED:
@@ -71,7 +76,7 @@ def _shorten_verification(outcome: ReplayOutcome) -> tuple[str, ...]:
 
 def _format_verification(outcome: ReplayOutcome) -> str:
     seen: dict[str, Any] = outcome.replayed.verification if outcome.replayed is not None else {}
-    word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
+    word = _name_verdict(seen)
     if seen["n_expected"] is None or seen["n_found"] is None:
         return f"{word}: {outcome.operator}, {seen['note'][0] if seen['note'] else 'the operator failed'}"
     n_found, n_expected = format_number(seen["n_found"]), format_number(seen["n_expected"])
@@ -170,7 +175,7 @@ def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
     if outcome.replayed is not None:
         seen = outcome.replayed.verification
         against = f"against {seen['compared_with']}"
-        word, _, how = (seen.get("word") or ("PASS" if seen["passed"] else "FAIL")).partition(" (")
+        word, _, how = _name_verdict(seen).partition(" (")
         numbers.append(("verified", word, how.removesuffix(")"), against))
     for row in outcome.sides.rows(named=True)[:1]:
         which = f"side {row['side']}, " if outcome.sides.height > 1 else ""

@@ -187,12 +187,12 @@ def _render_group(group: Sequence[StoredRun], root: str) -> str:
 def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool = True) -> GalleryEntry:
     """The entry of a run; without `read` from its record alone."""
     record = run.record | {"status": run.state}
-    headline, spec = read_headline_and_chart(run) if read else ({}, None)
+    headline, charts = read_headline_and_charts(run) if read else ({}, [])
     failure = record["failure"] if isinstance(record.get("failure"), dict) else {}
     answer = headline.get("answer") or record.get("answer") or failure.get("error_name") or ""
     question = headline.get("question") or headline.get("heading") or record["title"]
     link = quote(f"{run.root}/report.html".removeprefix(f"{root}/")) if _has_report(run) else None
-    thumbnail = _render_thumbnail(spec) if picture and spec else ""
+    thumbnail = _render_thumbnail(charts[0]) if picture and charts else ""
     numbers = headline.get("key_numbers")
     first = numbers[0] if isinstance(numbers, list) and numbers and isinstance(numbers[0], dict) else {}
     key_number = {name: str(first.get(name) or "") for name in ("label", "value", "unit")} if first else {}
@@ -208,8 +208,8 @@ def _has_report(run: StoredRun) -> bool:
         raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error
 
 
-def read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Read the headline and the first chart's spec from a run's notebook; empty and null if it cannot be read."""
+def read_headline_and_charts(run: StoredRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Read the headline and the charts' specs from a run's notebook; empty if it cannot be read."""
     from workbench.report.cells import find_first_heading
 
     try:
@@ -218,11 +218,11 @@ def read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, A
     except InputError as error:
         if is_store_failure(error):
             raise
-        return {}, None
+        return {}, []
     bundles = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     headline = next((dict(data[HEADLINE_MIME]) for data in bundles if isinstance(data.get(HEADLINE_MIME), dict)), {})
-    spec = next((data[CHART_MIME] for data in bundles if isinstance(data.get(CHART_MIME), dict)), None)
-    return {"heading": find_first_heading(notebook.cells), **headline}, spec
+    charts = [data[CHART_MIME] for data in bundles if isinstance(data.get(CHART_MIME), dict)]
+    return {"heading": find_first_heading(notebook.cells), **headline}, charts
 
 
 def _render_thumbnail(spec: dict[str, Any]) -> str:

@@ -139,9 +139,9 @@ def _shorten_side(text: str | None) -> str:
 
 def find_differences(comparison: Comparison) -> Differences:
     """What two compared runs differ in; key numbers are those of their reports."""
-    from workbench.report.gallery import read_headline_and_chart
+    from workbench.report.gallery import read_headline_and_charts
 
-    sides = [read_headline_and_chart(run)[0].get("key_numbers") for run in (comparison.baseline, comparison.candidate)]
+    sides = [read_headline_and_charts(run)[0].get("key_numbers") for run in (comparison.baseline, comparison.candidate)]
     before, after = (_read_key_numbers(numbers) for numbers in sides)
     numbers = [
         KeyChange(label, before[label][0], value, unit)

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from workbench.core.errors import ConfigError, InputError, MissingToolError, RunFailedError
-from workbench.core.files import is_store_failure
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
 from workbench.core.formats import format_bytes, format_duration, format_moment
 
 if TYPE_CHECKING:
     from workbench.runs.catalogue import StoredRun
 
 FORMATS = ("png", "svg", "markdown", "pdf", "junit")
-MAX_NOTEBOOK_BYTES = 256 << 20
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PDF_LIMIT_S = 120
 # An absolute path; an address keeps its own, and so does a unit such as pods/s.
@@ -72,7 +70,9 @@ def remove_paths(text: str) -> str:
 def summarize_run(run: StoredRun) -> RunSummary:
     """The summary of a run, from its record and the notebook of its report where there is one."""
     record = run.record
-    headline, charts = _read_notebook(run)
+    from workbench.report.gallery import read_headline_and_charts
+
+    headline, charts = read_headline_and_charts(run)
     inputs = [entry for entry in record["inputs"] if isinstance(entry, Mapping)]
     host = record["host"] if isinstance(record.get("host"), Mapping) else {}
     origin = {
@@ -99,26 +99,8 @@ def summarize_run(run: StoredRun) -> RunSummary:
         thresholds=record["thresholds"] if isinstance(record.get("thresholds"), Mapping) else None,
         duration_s=_read_seconds(record),
         started_at=str(record.get("started_at") or ""),
-        charts=charts,
+        charts=tuple(map(_clean_spec, charts)),
     )
-
-
-def _read_notebook(run: StoredRun) -> tuple[dict[str, Any], tuple[dict[str, Any], ...]]:
-    """Headline and chart specs of the executed notebook; nothing of a run without one."""
-    from workbench.charts.renderer import CHART_MIME
-    from workbench.report.display import HEADLINE_MIME
-    from workbench.report.page import parse_executed_notebook
-
-    try:
-        notebook = parse_executed_notebook(run.read_file("report.ipynb", MAX_NOTEBOOK_BYTES), run.place)
-    except InputError as error:
-        if is_store_failure(error):
-            raise
-        return {}, ()
-    bundles = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
-    headline = next((dict(data[HEADLINE_MIME]) for data in bundles if isinstance(data.get(HEADLINE_MIME), dict)), {})
-    specs = [data[CHART_MIME] for data in bundles if isinstance(data.get(CHART_MIME), dict)]
-    return headline, tuple(_clean_spec(spec) for spec in specs)
 
 
 def _clean_spec(value: Any) -> Any:

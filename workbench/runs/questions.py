@@ -13,7 +13,7 @@ from pydantic import Field
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import is_store_failure
-from workbench.report.gallery import read_headline_and_chart
+from workbench.report.gallery import read_headline_and_charts
 from workbench.runs import catalogue, compare, threshold_gate
 from workbench.runs.catalogue import STATES, VERDICTS
 from workbench.runs.columns import RunColumn
@@ -100,7 +100,7 @@ class RunQuestions:
         """
         stored = self._find_run(run)
         record = stored.record
-        headline, _ = read_headline_and_chart(stored)
+        headline, _ = read_headline_and_charts(stored)
         names = ("command", "package_version", "git_commit", "duration_s", "failure", "config", "inputs", "host")
         tables = [_describe_table_entry(stored, name) for name in stored.list_table_names()]
         document = (

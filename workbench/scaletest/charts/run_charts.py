@@ -243,9 +243,8 @@ def _thin_course(frame: pl.DataFrame, by: str | None = None) -> pl.DataFrame:
     span = float(frame["at_s"].max() or 0.0)  # type: ignore[arg-type]
     width = span / MAX_COURSE_POINTS or 1.0
     part, row = (pl.col("at_s") / width).floor(), pl.int_range(pl.len())
-    last, first = part != part.shift(-1), row == 0
-    keep = (last.fill_null(value=True) | first) if by is None else (last.fill_null(value=True) | first).over(by)
-    return frame.filter(keep)
+    keep = (part != part.shift(-1)).fill_null(value=True) | (row == 0)
+    return frame.filter(keep if by is None else keep.over(by))
 
 
 def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.LayerChart:
