@@ -179,6 +179,19 @@ def test_a_notebook_is_found_by_number_area_or_path(here: Path, names: list[str]
     assert [path.stem for path in run_output.resolve_notebooks(names)] == found
 
 
+def test_yaml_of_the_command_line_wins_over_the_file_name_by_name(calls: dict[str, Any], here: Path) -> None:
+    (here / "given.yaml").write_text("adds: {a: 1, b: {x: 1, y: 2}}\nlimits: {eu: 1}\n")
+    more = ["-y", "adds: {b: {x: 3}}", "-y", "{limits: [1], day: a}", "-y", "day: b"]
+    assert call("run", "01_adds", "-f", "given.yaml", *more) == 0
+    assert calls["values"] == {"adds": {"a": 1, "b": {"x": 3}}, "limits": [1], "day": "b"}
+
+
+@pytest.mark.parametrize("text", ["[1]", "5", "{1: 2}", "a: [", "a: 1\na: 2"])
+def test_yaml_of_the_command_line_that_gives_no_names_is_refused(text: str, here: Path) -> None:
+    with pytest.raises(ConfigError, match="-y"):
+        run_output.read_values(None, [text], [])
+
+
 def test_an_unknown_notebook_is_answered_with_those_there_are(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("run", "01_add") == 2
     error = capsys.readouterr().err

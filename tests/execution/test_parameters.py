@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.worlds.parameters import judge_world
 from workbench.core.errors import ConfigError, InputError
 from workbench.execution import discovery, parameters
 
@@ -258,9 +259,11 @@ def test_a_notebooks_own_variable_that_is_not_set_is_named(monkeypatch: pytest.M
     ("source", "problem"),
     [
         ("a: int = 1\nb: int = a * 2", "not a literal"),
-        ("a: dict[str, int] = {}", "type of a parameter is not supported"),
+        ("a: dict[int, int] = {}", "type of a parameter is not supported"),
+        ("a: dict[str] = {}", "type of a parameter is not supported"),
+        ("a: Any = 1", "type of a parameter is not supported"),
         ("a: __import__('os').sep = 1", "type of a parameter is not supported"),
-        ("a = [1]", "parameter has no type"),
+        ("a = (1, 2)", "parameter has no type"),
         ("a: int = 1\na: int = 2", "parameter is set twice"),
         ("import os", "not a parameter"),
         ("a: int", "not a parameter"),
@@ -389,14 +392,138 @@ def test_what_is_no_python_is_shown_with_its_line_and_with_what_to_do() -> None:
     assert "move all else into the cell before" in str(caught.value)
 
 
-@pytest.mark.parametrize("default", ["None", "[]", "[1, 2]", "{'a': [1]}", "[[1], [2]]", "[None]"])
-def test_the_advice_on_a_parameter_without_a_type_is_accepted(default: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parameters.parse_parameters(f"given = {default}")
-    advice = str(caught.value.facts["do"])
-    line = advice.partition(": write " if "nested" in advice else ": ")[2].partition(", and json")[0]
-    (parameter,) = parameters.parse_parameters(line)
-    assert parameter.name == "given"
+NESTED = """
+limits: dict[str, list[float]] = {"eu": [0.5]}
+stacks: list[dict[str, str]] = []
+anything: Dict[str, Any] | None = None
+regions = {"eu": {"rates": [1, 2]}}
+mixed = ["a", 1]
+versions = ["3.9"]
+day = None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("limits", '{"eu": [1, 0.25], "us": []}', {"eu": [1.0, 0.25], "us": []}),
+        ("stacks", '[{"numpy": "2.2"}]', [{"numpy": "2.2"}]),
+        ("anything", '{"a": [null, {"b": true}]}', {"a": [None, {"b": True}]}),
+        ("anything", "none", None),
+        ("regions", "{}", {}),
+        ("mixed", "[[1], 2.5]", [[1], 2.5]),
+        ("versions", "[3.10]", ["3.10"]),
+        ("versions", '["a, b", "say \\"x\\""]', ["a, b", 'say "x"']),
+        ("day", "none", None),
+    ],
+)
+def test_nested_values_are_json(name: str, text: str, value: Any) -> None:
+    found = resolved(parameters.parse_parameters(NESTED), {name: text})[name]
+    assert repr(found) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "limits",
+            "{eu: [1]}",
+            "not JSON: Expecting property name enclosed in double quotes at line 1, column 2; write a dict such as {",
+        ),
+        ("limits", "[1]", "write a dict such as {"),
+        ("limits", '{"eu": [1, "x"]}', """limits: at ["eu"][1]: 'x' (str) is not a number"""),
+        ("limits", '{"eu": 1}', 'limits: at ["eu"]: 1 (int) is not a list'),
+        ("anything", '{"a": NaN}', 'anything: at ["a"]: nan is not a finite number'),
+        ("anything", '{"a": 1, "a": 2}', "a name is given twice: a"),
+        ("anything", "[" * 30 + "]" * 30, "write a dict such as"),
+        ("mixed", "[" * 30 + "]" * 30, "nested too deeply"),
+        ("mixed", '{"a": 1}', 'write a list such as ["a", 1]'),
+        ("day", "2026-01-01", "declare in the parameters cell what else it may be"),
+    ],
+)
+def test_nested_values_of_another_type_are_refused_by_their_place(name: str, text: str, said: str) -> None:
+    message = refusal(parameters.parse_parameters(NESTED), {name: text})
+    assert message.startswith(f"{name}: ")
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("regions: {eu: 2026-01-01}", 'regions: at ["eu"]: a date is no JSON value; put it in quotes'),
+        ("regions: {1: a}", "regions: the key 1 is not a text; put it in quotes"),
+        ("mixed: [!!set {a}]", "mixed: at [0]: a set is no JSON value"),
+        ("limits: {eu: [.inf]}", 'limits: at ["eu"][0]: inf is not a finite number'),
+        ("stacks: [{numpy: 2.2}]", """stacks: at [0]["numpy"]: 2.2 (float) is not a text"""),
+        ("day: 5", "day: 5 (int) is not None, the only value that its default shows; declare in the parameters cell"),
+    ],
+)
+def test_nested_values_of_yaml_keep_their_type_and_are_json(text: str, said: str) -> None:
+    assert refusal(parameters.parse_parameters(NESTED), values=parameters.read_values_text(text)).startswith(said)
+
+
+def test_a_default_that_no_json_can_hold_is_told() -> None:
+    said = refusal(parameters.parse_parameters("regions = {'eu': (1, 2)}"))
+    assert said.startswith('regions: the notebook\'s default: at ["eu"]: a tuple is no JSON value')
+
+
+def test_nested_defaults_are_listed_as_the_json_that_is_given() -> None:
+    listed = [str(item) for item in parameters.parse_parameters(NESTED)]
+    assert listed[0] == 'limits: dict[str, list[float]] = {"eu": [0.5]}'
+    assert listed[3:] == [
+        'regions: dict = {"eu": {"rates": [1, 2]}}',
+        "mixed: list = ['a', 1]",
+        "versions: list[str] = ['3.9']",
+        "day: None = None",
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"login": [{"api_key": "c4nary77"}]},
+        {"conf": {"fs.s3a.secret.key": "c4nary77"}},
+        {"confs": ["fs.s3a.secret.key=c4nary77"]},
+        {"urls": [{"a": "https://me:c4nary77@host/x"}]},
+        {"https://me:c4nary77@host/x": 1},
+        {"login": {"api_key_env": "c4nary77-is-no-name"}},
+    ],
+)
+def test_a_secret_at_any_depth_is_refused_and_not_repeated(value: dict[str, Any]) -> None:
+    declared = parameters.parse_parameters("service: dict = {}")
+    text = json.dumps(value)
+    for said in (
+        refusal(declared, values={"service": value}),
+        refusal(declared, {"service": text}),
+        refusal(declared, {"service": text[:-1]}),
+        refusal(parameters.parse_parameters(f"service = {value!r}")),
+        refusal(parameters.parse_parameters("service: dict[str, int] = {}"), values={"service": value}),
+    ):
+        assert said.startswith("service: ")
+        assert "c4nary" not in said
+
+
+def test_a_variable_named_at_any_depth_is_a_secret_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVICE_KEY", "Zq7-a-long-key")
+    value = {"login": [{"api_key_env": "SERVICE_KEY"}], "conf": {"fs.s3a.secret.key": "${env.SERVICE_KEY}"}}
+    found = parameters.resolve_values(parameters.parse_parameters("service: dict = {}"), values={"service": value})
+    assert found.secret_variables == ("SERVICE_KEY",)
+
+
+def test_paths_at_any_depth_are_made_absolute(tmp_path: Path) -> None:
+    declared = parameters.parse_parameters("sides: dict = {}")
+    value = {"left": {"event_log": "a.zstd", "name": "a"}, "logs": ["b", "s3://bucket/c"]}
+    found = parameters.resolve_values(declared, values={"sides": value})
+    found = parameters.make_paths_absolute(found, declared, base=tmp_path, notebook_folder=tmp_path / "n")
+    assert found.given["sides"] == {
+        "left": {"event_log": str(tmp_path / "a.zstd"), "name": "a"},
+        "logs": [str(tmp_path / "b"), "s3://bucket/c"],
+    }
+
+
+@pytest.mark.parametrize("first", range(0, 600, 100))
+def test_a_nested_value_arrives_unchanged_or_is_refused(first: int) -> None:
+    assert {seed: wrong for seed in range(first, first + 100) if (wrong := judge_world(seed))} == {}
 
 
 @pytest.mark.parametrize(

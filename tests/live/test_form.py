@@ -122,3 +122,41 @@ def test_what_an_old_run_had_and_cannot_be_set_is_named() -> None:
         "names",
     ]
     assert form.read_values()["level"] == 0.8
+
+
+class NestedSettings(BaseModel):
+    rates: dict[str, list[float]] = {"eu": [0.5]}
+    stacks: list[dict[str, int]] = []
+    anything: dict[str, Any] | None = None
+    mixed: list[Any] = [1, "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("rates", '{"eu": [1, 0.25]}', {"eu": [1.0, 0.25]}),
+        ("stacks", '[{"numpy": 2}]', [{"numpy": 2}]),
+        ("anything", "", None),
+        ("mixed", '[{"a": null}]', [{"a": None}]),
+    ],
+)
+def test_nested_values_are_one_line_of_json(name: str, text: str, value: object) -> None:
+    field = next(field for field in live_form.list_fields(NestedSettings) if field.name == name)
+    config, problems = live_form.check_values(NestedSettings, {name: live_form.parse_field_value(field, text)})
+    assert (problems, getattr(config, name)) == ({}, value)
+    assert live_form.parse_field_value(field, live_form.format_field_value(field, value)) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("rates", "{eu: 1}", "not JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
+        ("anything", "[1]", 'write a dict such as {"name": [1, 2]}'),
+        ("mixed", "1, 2", "not JSON: Extra data at line 1, column 2; write a list such as"),
+        ("rates", '{"eu": [1, "x"]}', "entry 'eu', entry 2"),
+    ],
+)
+def test_what_is_no_json_of_its_type_is_told_below_the_field(name: str, text: str, said: str) -> None:
+    field = next(field for field in live_form.list_fields(NestedSettings) if field.name == name)
+    _, problems = live_form.check_values(NestedSettings, {name: live_form.parse_field_value(field, text)})
+    assert said in problems[name]

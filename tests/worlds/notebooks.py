@@ -1,6 +1,7 @@
 """Notebooks in batch whose outputs and end are known: what a person sees in JupyterLab is what the run keeps.
 
-Each notebook has cells of random prints, displays and clearings, in one real kernel, and ends in its own way.
+Each notebook has cells of random prints, displays and clearings, in one real kernel, and ends in its own way. A nested
+parameter is given to each: its cells and its record have the value.
 
 python -m tests.worlds.notebooks 20 --first 0 --show 10
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import nbformat
 
+from tests.worlds.parameters import draw_value
 from workbench.core.errors import WorkbenchError
 from workbench.execution import runner
 
@@ -56,11 +58,12 @@ Shown = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class World:
-    """A notebook's cells as lists of steps, what they show, and how it ends."""
+    """A notebook's cells as lists of steps, what they show, how it ends, and the value of its parameter."""
 
     seed: int
     cells: list[list[tuple[str, Any]]]
     end: str
+    settings: dict[str, Any]
 
 
 def draw_world(seed: int) -> World:
@@ -76,7 +79,7 @@ def draw_world(seed: int) -> World:
             else:
                 steps.append((kind, draw.choice(TEXTS) if kind != "show" else f"<b>{draw.randrange(100)}</b>"))
         cells.append(steps)
-    return World(seed, cells, draw.choice(list(ENDS)))
+    return World(seed, cells, draw.choice(list(ENDS)), draw_value(draw, ("bare dict",)))
 
 
 def list_shown(steps: list[tuple[str, Any]]) -> Shown:
@@ -120,14 +123,18 @@ def write_notebook(world: World, path: Path) -> None:
     """Write the notebook of a world."""
     names = {"out": "out({!r})", "err": "err({!r})", "show": "show({!r})", "clear": "clear_output(wait={!r})"}
     sources = ["\n".join(names[kind].format(value) for kind, value in steps) for steps in world.cells]
-    cells = [nbformat.v4.new_markdown_cell("# What is shown?"), nbformat.v4.new_code_cell(PREAMBLE)]
+    cells = [
+        nbformat.v4.new_markdown_cell("# What is shown?"),
+        nbformat.v4.new_code_cell("settings = {'eu': [1]}", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell(f"assert settings == {world.settings!r}"),
+        nbformat.v4.new_code_cell(PREAMBLE),
+    ]
     cells += map(nbformat.v4.new_code_cell, sources)
     tags = ["raises-exception"] if world.end == "tagged" else []
     cells.append(nbformat.v4.new_code_cell(ENDS[world.end][0], metadata={"tags": tags}))
     cells.append(nbformat.v4.new_code_cell("print('after')"))
     if world.end == "two parameters cells":
-        for number in (1, 2):
-            cells.insert(1, nbformat.v4.new_code_cell(f"a: int = {number}", metadata={"tags": ["parameters"]}))
+        cells.insert(1, nbformat.v4.new_code_cell("a: int = 1", metadata={"tags": ["parameters"]}))
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
 
 
@@ -148,7 +155,7 @@ def judge_world(seed: int) -> Judged:
         path = Path(folder) / "shown.ipynb"
         write_notebook(world, path)
         try:
-            (result,) = runner.run_notebooks([path], out=Path(folder) / "out")
+            (result,) = runner.run_notebooks([path], {"settings": world.settings}, out=Path(folder) / "out")
         except WorkbenchError as error:
             wrong = [] if status == "refused" else [f"refused: {error}"]
             return Judged(world, 0, wrong)
@@ -156,9 +163,11 @@ def judge_world(seed: int) -> Judged:
     wrong = []
     if (result.run.status, result.exit_code) != (status, exit_code):
         wrong.append(f"{result.run.status}, exit code {result.exit_code}; it {world.end}")
-    if world.end == "raises" and result.run.record["failure"]["cell_number"] != N_CELLS + 2:
+    if result.run.record["config"] != {"settings": world.settings}:
+        wrong.append(f"config {result.run.record['config']} for {world.settings}")
+    if world.end == "raises" and result.run.record["failure"]["cell_number"] != N_CELLS + 5:
         wrong.append(f"failed at {result.run.record['failure']['cell_number']}")
-    code = [cell for cell in copy["cells"] if cell["cell_type"] == "code"][1 : 1 + N_CELLS]
+    code = [cell for cell in copy["cells"] if cell["cell_type"] == "code"][4 : 4 + N_CELLS]
     for number, (cell, steps) in enumerate(zip(code, world.cells, strict=True)):
         told, shown = read_outputs(cell), list_shown(steps)
         if told != shown:

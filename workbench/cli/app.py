@@ -128,12 +128,21 @@ def run(
     p: Annotated[
         list[str] | None,
         typer.Option(
-            "-p", "--parameter", metavar="NAME=VALUE", help="Set a parameter; AREA.NAME=VALUE in one notebook only."
+            "-p",
+            "--parameter",
+            metavar="NAME=VALUE",
+            help="Set a parameter, a nested one as JSON; AREA.NAME=VALUE in one notebook only.",
         ),
+    ] = None,
+    y: Annotated[
+        list[str] | None,
+        typer.Option("-y", "--parameters-yaml", metavar="YAML", help="Parameters as YAML, such as 'rows: [1, 2]'."),
     ] = None,
     f: Annotated[
         Path | None,
-        typer.Option("-f", "--parameters-file", metavar="YAML", help="Parameters from a file; -p overrides them."),
+        typer.Option(
+            "-f", "--parameters-file", metavar="FILE", help="Parameters from a YAML file; -y and -p override."
+        ),
     ] = None,
     out: Out = None,
     jobs: Annotated[int, typer.Option(help="Number of notebooks to run in parallel.", metavar="N")] = 1,
@@ -162,7 +171,7 @@ def run(
     code = run_output.run_and_print(
         paths,
         run_output.parse_assignments(p or []),
-        f,
+        run_output.read_values(f, y or [], paths),
         out=out,
         jobs=jobs,
         timeout_s=timeout,

@@ -44,10 +44,21 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
     return assignments
 
 
+def read_values(file: Path | None, texts: Sequence[str], paths: Sequence[Path]) -> dict[str, Any]:
+    """The values of a parameters file and of YAML texts; later ones win, in a notebook's mapping name by name."""
+    values = parameters.read_values_file(file) if file else {}
+    areas = {discovery.area_from_path(path) for path in paths}
+    for text in texts:
+        for name, value in parameters.read_values_text(text).items():
+            is_notebook = name in areas and isinstance(value, dict) and isinstance(values.get(name), dict)
+            values[name] = values[name] | value if is_notebook else value
+    return values
+
+
 def run_and_print(
     paths: Sequence[Path],
     texts: dict[str, str],
-    file: Path | None,
+    values: dict[str, Any],
     *,
     out: str | None,
     jobs: int,
@@ -57,7 +68,6 @@ def run_and_print(
     show: bool,
 ) -> int:
     """Run notebooks with parameters of a command line and print the results; returns the exit code."""
-    values = parameters.read_values_file(file) if file else {}
     place = out or default_place()
     if is_url(place):
         shown = redaction.strip_user_info(str(place))
@@ -425,10 +435,10 @@ def _print_table(rows: Mapping[str, object] | Sequence[Sequence[object]], header
 
 def _format_setting(value: object) -> str:
     """A setting as it is typed on a command line; empty for none."""
+    if value and (nested := formats.spell_nested(value)) is not None:
+        return nested
     if isinstance(value, list | tuple):
         return ", ".join(map(_format_setting, value))
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={_format_setting(entry)}" for name, entry in value.items())
     if isinstance(value, float) and value.is_integer():
         return f"{value:.0f}"
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

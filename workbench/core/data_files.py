@@ -6,7 +6,9 @@ says what the data should be ("factor model", "sweep"); `do` is the command that
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,10 +61,11 @@ def parse_json(
     noun: str,
     where: object = None,
     max_depth: int = MAX_DEPTH,
+    exact: bool = False,
     do: str | None = None,
     error_type: type[WorkbenchError] = InputError,
 ) -> Any:
-    """The value of a JSON text.
+    """The value of a JSON text; `exact` refuses a name that an object has twice, of which the last would win.
 
     >>> parse_json('{"a": [1, 2]}', noun="plan")
     {'a': [1, 2]}
@@ -74,7 +77,7 @@ def parse_json(
       found: Expecting value
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_build_object if exact else None)
     except json.JSONDecodeError as error:
         place = _join_place(where, f"line {error.lineno}, column {error.colno}")
         raise error_type(f"not JSON: the {noun}", where=place, found=error.msg, do=do) from None
@@ -192,6 +195,41 @@ def measure_depth(value: object, limit: int = MAX_DEPTH) -> int:
         depth += 1
         level = [item for node in level for item in (node.values() if isinstance(node, dict) else node)]
     return depth
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"a name is given twice: {repeated[:80]}")
+    return dict(pairs)
+
+
+def find_foreign_part(value: Any, max_depth: int = MAX_DEPTH) -> tuple[list[str | int], str] | None:
+    """The first part of a value that JSON cannot hold: its place, and what it is; null without one.
+
+    >>> find_foreign_part({"a": [1, float("nan")]}), find_foreign_part({"a": [1, None]})
+    ((['a', 1], 'nan is not a finite number'), None)
+    """
+    if measure_depth(value, max_depth) > max_depth:
+        return [], f"nested deeper than {max_depth} levels"
+    return _find_foreign_part(value, [])
+
+
+def _find_foreign_part(value: Any, place: list[str | int]) -> tuple[list[str | int], str] | None:
+    if isinstance(value, dict):
+        if foreign := [key for key in value if not isinstance(key, str)]:
+            return place, f"the key {foreign[0]!r} is not a text; put it in quotes"
+        found = (_find_foreign_part(item, [*place, key]) for key, item in value.items())
+    elif isinstance(value, list):
+        found = (_find_foreign_part(item, [*place, number]) for number, item in enumerate(value))
+    elif isinstance(value, float) and not math.isfinite(value):
+        return place, f"{value} is not a finite number"
+    elif value is None or isinstance(value, str | int | float):
+        return None
+    else:
+        advice = "; put it in quotes" if isinstance(value, dt.date) else ""
+        return place, f"a {type(value).__name__} is no JSON value{advice}"
+    return next((part for part in found if part is not None), None)
 
 
 def _check_yaml_events(text: str | bytes, loader_type: Any, context: _Context, allow_aliases: bool) -> None:

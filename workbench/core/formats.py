@@ -6,6 +6,7 @@ Only display is rounded; tables and chart data keep the measured values.
 from __future__ import annotations
 
 import html
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -44,6 +45,17 @@ def escape_html(text: object) -> str:
     '&lt;a href=&quot;x&quot;&gt;R&amp;D&lt;/a&gt;'
     """
     return html.escape(str(text), quote=True)
+
+
+def spell_nested(value: object) -> str | None:
+    """A dict, or a list that holds lists or dicts, as JSON; null for any other value.
+
+    >>> spell_nested({"eu": [0.5, 2]}), spell_nested([[1], [2]]), spell_nested([1, 2])
+    ('{"eu": [0.5, 2]}', '[[1], [2]]', None)
+    """
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict | list) for item in value)):
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    return None
 
 
 def find_unit(name: str) -> str:

@@ -39,6 +39,8 @@ _SECRET_PART = re.compile(
 _ABOUT = ("class", "enabled", "file", "interval", "length", "mechanism", "path", "provider", "ratio", "type", "wait")
 # Also in a list that could not be parsed: '["KEY=VALUE'.
 _SETTING = re.compile(r"""[\s\["']*([A-Za-z_][\w.-]*)\s*=\s*(\S.*)""", re.DOTALL)
+# In JSON, YAML, or a list of settings, whole or broken.
+_KEYS = re.compile(r"""([A-Za-z_][\w.-]*)["']?\s*[:=]""")
 _OF_ENVIRONMENT = re.compile(r"\$\{env[.:]\w+\}")
 _Any = TypeVar("_Any")
 
@@ -65,21 +67,49 @@ def is_secret_key(key: str) -> bool:
 
 
 def find_secret_settings(parameter: str, value: object) -> list[str]:
-    """Keys of the secrets among a parameter's KEY=VALUE texts (one text or a list).
+    """Keys of the secrets in a parameter: of its KEY=VALUE texts and of its mappings, at any depth.
 
-    Names of variables are no secrets: ${env.NAME}, and values of parameters whose name ends in _env.
+    Names of variables are no secrets: ${env.NAME}, and values of parameters and keys whose name ends in _env.
 
     >>> find_secret_settings("confs", ["spark.cores.max=4", "fs.s3a.secret.key=Zq7", "fs.s3a.access.key=${env.S3_KEY}"])
     ['fs.s3a.secret.key']
+    >>> find_secret_settings("service", {"url": "x", "login": [{"api_key": "Zq7"}, {"api_key_env": "KEY"}]})
+    ['api_key']
     """
     if parameter.endswith("_env"):
         return []
+    if isinstance(value, Mapping):
+        pairs = [(str(key), item) for key, item in value.items()]
+        own = [key for key, item in pairs if _is_secret_pair(key, item)]
+        return own + [name for key, item in pairs if key not in own for name in find_secret_settings(key, item)]
     if isinstance(value, list | tuple):
         return [key for item in value for key in find_secret_settings(parameter, item)]
     match = _SETTING.match(value) if isinstance(value, str) else None
-    if match is None or _OF_ENVIRONMENT.fullmatch(match[2].strip()):
-        return []
-    return [match[1]] if is_secret_key(match[1]) else []
+    return [match[1]] if match and is_secret_key(match[1]) and not _names_variable(match[2]) else []
+
+
+def _is_secret_pair(key: str, value: object) -> bool:
+    is_secret = is_secret_name(key) or (is_secret_key(key) and not key.endswith("_env"))
+    return is_secret and not _names_variable(value)
+
+
+def _names_variable(value: object) -> bool:
+    return isinstance(value, str) and bool(_OF_ENVIRONMENT.fullmatch(value.strip()))
+
+
+def may_hold_secret(parameter: str, value: object) -> bool:
+    """Whether a value that may be misspelt or of a wrong type should not be shown.
+
+    >>> may_hold_secret("service", '{"api_key": "Zq7'), may_hold_secret("service", '{"url": "x"')
+    (True, False)
+    """
+    if isinstance(value, str):
+        return any(is_secret_name(key) or is_secret_key(key) for key in _KEYS.findall(value))
+    if isinstance(value, Mapping):
+        texts = [(str(key), item) for key, item in value.items()]
+        named = any(key.endswith("_env") or is_secret_name(key) or is_secret_key(key) for key, _ in texts)
+        return named or any(may_hold_secret(key, item) for key, item in texts)
+    return isinstance(value, list | tuple) and any(may_hold_secret(parameter, item) for item in value)
 
 
 def strip_user_info(url: str) -> str:
@@ -100,7 +130,7 @@ def has_user_info(value: object) -> bool:
     (True, False)
     """
     if isinstance(value, Mapping):
-        return any(has_user_info(item) for item in value.values())
+        return any(has_user_info(item) for pair in value.items() for item in pair)
     if isinstance(value, list | tuple):
         return any(has_user_info(item) for item in value)
     return isinstance(value, str) and strip_user_info(value) != value

@@ -58,9 +58,8 @@ class RunPlan:
 def _format_value(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    if isinstance(value, list):
-        items = (f'"{item}"' if isinstance(item, str) and "," in item else _format_value(item) for item in value)
-        return f"[{','.join(items)}]"
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return str(value)
 
 

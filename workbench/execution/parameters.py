@@ -4,9 +4,11 @@ The cell holds annotated literals, each with a comment on meaning and unit:
 
     event_log: str = "../data/samples/q1.zstd"  # Spark event log, file or folder
     top_operators: int = 10  # rows in the table
+    limits: dict[str, list[float]] = {"eu": [0.5, 2]}  # by region
 
-Text from the command line is parsed by the annotation, never guessed: "3.10" for a `str` stays "3.10". Values from a
-YAML file must already have the declared type. The cell is parsed, never executed.
+Without annotation the default shows the type: a scalar's, that of a list's scalars, else any JSON value in the list or
+the dict. Text from the command line is parsed by the type, never guessed: "3.10" for a `str` stays "3.10", and nested
+values are JSON. Values from YAML must already have the type. The cell is parsed, never executed.
 """
 
 from __future__ import annotations
@@ -18,27 +20,29 @@ import json
 import os
 import re
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from workbench.core import redaction
-from workbench.core.data_files import read_yaml_file
+from workbench.core import formats, redaction
+from workbench.core.data_files import find_foreign_part, parse_json, parse_yaml, read_yaml_file
 from workbench.core.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-ALLOWED_TYPES = "str, int, float, bool, list[…], Literal[…], … | None"
+ALLOWED_TYPES = "str, int, float, bool, list[…], dict[str, …], Literal[…], … | None"
 _SCALARS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+_LISTS, _DICTS = ("list", "List"), ("dict", "Dict")
 _TRUTH_WORDS = {"true": True, "yes": True, "false": False, "no": False}
 _NONE_WORDS = ("none", "null")
 PARAMETERS_TAG = "parameters"
 ENV_SUFFIX = "_env"
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 20
+MAX_SHOWN_CHARS = 200
 _MAGIC = re.compile(r"\s*(%(?!%)|!)")
 _PATH_WORDS = ("log", "logs", "path", "paths", "dir", "file", "files", "folder")
 
@@ -59,44 +63,51 @@ def _parse_annotation_node(node: ast.expr) -> Any:
         return _parse_annotation_node(ast.parse(node.value, mode="eval").body)
     if isinstance(node, ast.Name) and node.id in _SCALARS:
         return _SCALARS[node.id]
+    if isinstance(node, ast.Name) and node.id in _LISTS + _DICTS:
+        return list[Any] if node.id in _LISTS else dict[str, Any]
     if isinstance(node, ast.Constant) and node.value is None:
         return None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return Union[_parse_annotation_node(node.left), _parse_annotation_node(node.right)]  # noqa: UP007
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        if node.value.id == "list":
-            return list[_parse_annotation_node(node.slice)]  # type: ignore[misc]
-        if node.value.id == "Optional":
-            return Union[_parse_annotation_node(node.slice), None]  # noqa: UP007
-        if node.value.id == "Literal":
-            choices = ast.literal_eval(node.slice)
-            return Literal[choices if isinstance(choices, tuple) else (choices,)]
+        return _parse_subscript(node.value.id, node.slice)
     raise ValueError("another type")
 
 
-def infer_type(default: Any, place: str, name: str = "name") -> Any:
-    """The type of a parameter without annotation, by its default."""
-    if type(default) in _SCALARS.values():
-        return type(default)
-    raise InputError("parameter has no type", where=place, found=repr(default)[:80], do=_advise_type(default, name))
+def _parse_subscript(name: str, node: ast.expr) -> Any:
+    if name in _LISTS:
+        return list[_parse_item(node)]  # type: ignore[misc]
+    if name in _DICTS and isinstance(node, ast.Tuple) and len(node.elts) == 2:
+        if _parse_annotation_node(node.elts[0]) is str:
+            return dict[str, _parse_item(node.elts[1])]  # type: ignore[misc]
+    elif name == "Optional":
+        return Union[_parse_annotation_node(node), None]  # noqa: UP007
+    elif name == "Literal":
+        choices = ast.literal_eval(node)
+        return Literal[choices if isinstance(choices, tuple) else (choices,)]
+    raise ValueError("another type")
 
 
-def _advise_type(default: Any, name: str) -> str:
-    """Advise what to write instead; the advised form is accepted.
+def _parse_item(node: ast.expr) -> Any:
+    """The type of what a list or dict holds; there `Any` is any JSON value."""
+    return Any if isinstance(node, ast.Name) and node.id == "Any" else _parse_annotation_node(node)
 
-    >>> _advise_type(None, "day")
-    'say what it may be: day: str | None = None'
+
+def infer_type(default: Any, place: str) -> Any:
+    """The type of a parameter without annotation, by its default.
+
+    Scalars of one type in a list keep it, so that "3.10" in a list of texts is no number. Of None nothing is known:
+    a text or a number would both be a guess, so the parameter keeps None until it is annotated.
     """
-    if default is None:
-        return f"say what it may be: {name}: str | None = None"
-    kinds = {type(item) for item in default} if isinstance(default, list) else {dict}
-    if kinds <= set(_SCALARS.values()) and len(kinds) < 2:
-        kind = next(iter(kinds)).__name__ if kinds else "str"
-        return f"say what it holds: {name}: list[{kind}] = {default!r}"[:200]
-    text = json.dumps(default, default=str)
-    return (
-        f"a parameter holds no nested value: write {name}: str = {text!r}"[:200] + ", and json.loads in the next cell"
-    )
+    if type(default) in _SCALARS.values() or default is None:
+        return type(default)
+    if isinstance(default, dict):
+        return dict[str, Any]
+    if isinstance(default, list):
+        kinds = {type(item) for item in default}
+        return list[kinds.pop()] if len(kinds) == 1 and kinds <= {*_SCALARS.values()} else list[Any]  # type: ignore[misc]
+    do = "write a list, or a dict with texts as keys" if isinstance(default, tuple | set) else None
+    raise InputError("parameter has no type", where=place, found=repr(default)[:80], allowed=ALLOWED_TYPES, do=do)
 
 
 def parse_value(kind: Any, text: str) -> Any:
@@ -104,14 +115,18 @@ def parse_value(kind: Any, text: str) -> Any:
 
     >>> parse_value(str, "3.10"), parse_value(list[int], "[1, 2]"), parse_value(int | None, "none")
     ('3.10', [1, 2], None)
+    >>> parse_value(dict[str, list[float]], '{"eu": [0.5, 2]}')
+    {'eu': [0.5, 2]}
     """
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         return _parse_optional(kind, text)
     if origin is Literal:
         return _parse_choice(kind, text)
+    if origin is dict:
+        return _parse_json_text(text, kind)
     if origin is list:
-        return [parse_value(get_args(kind)[0], item) for item in _split_items(text)]
+        return _parse_list(kind, text)
     if kind is str:
         return text
     if kind is bool:
@@ -120,7 +135,11 @@ def parse_value(kind: Any, text: str) -> Any:
         return _TRUTH_WORDS[text.strip().lower()]
     if kind is int:
         return parse_integer(text.strip())
-    return _parse_number(text)
+    if kind is float:
+        return _parse_number(text)
+    if text.strip().lower() in _NONE_WORDS:
+        return None
+    raise ValueError("declare in the parameters cell what else it may be, such as str | None")
 
 
 def parse_integer(text: str) -> int:
@@ -173,6 +192,53 @@ def _parse_choice(kind: Any, text: str) -> Any:
     raise ValueError("one of " + ", ".join(map(str, get_args(kind))))
 
 
+def _parse_list(kind: Any, text: str) -> list[Any]:
+    (item,) = get_args(kind)
+    if _is_json(item):
+        values: list[Any] = _parse_json_text(text, kind)
+        return values
+    return _read_json_texts(text) or [parse_value(item, part) for part in _split_items(text)]
+
+
+def _is_json(kind: Any) -> bool:
+    """Whether values of a type are written as JSON: lists, dicts, and Any in them."""
+    if get_origin(kind) in (Union, UnionType):
+        return any(map(_is_json, get_args(kind)))
+    return kind is Any or get_origin(kind) in (list, dict)
+
+
+def is_nested(kind: Any) -> bool:
+    """Whether a type holds lists or dicts in a list or dict.
+
+    >>> [is_nested(kind) for kind in (list[str], list[list[int]], dict[str, int] | None, str | None)]
+    [False, True, True, False]
+    """
+    if get_origin(kind) in (Union, UnionType):
+        return any(map(is_nested, get_args(kind)))
+    return kind is dict or get_origin(kind) is dict or kind is list or (_is_json(kind) and _is_json(get_args(kind)[0]))
+
+
+def _parse_json_text(text: str, kind: Any) -> Any:
+    advice = 'a dict such as {"name": [1, 2]}' if get_origin(kind) is dict else 'a list such as ["a", 1]'
+    try:
+        value = parse_json(text, noun="value", max_depth=MAX_DEPTH, exact=True)
+    except InputError as error:
+        place = f" at {error.facts['where']}" if error.facts["where"] else ""
+        raise ValueError(f"not JSON: {error.facts['found'] or error.what}{place}; write {advice}") from None
+    if not isinstance(value, get_origin(kind)):
+        raise ValueError(f"write {advice}")
+    return value
+
+
+def _read_json_texts(text: str) -> list[Any] | None:
+    """The texts of a JSON list of them; null for any other text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+
+
 def _split_items(text: str) -> Iterator[str]:
     """Split "[1, 2]", "1,2" or "'a, b', c": brackets may be left out, quotes keep commas."""
     text = text.strip()
@@ -203,14 +269,14 @@ class Parameter:
         """Whether it holds the name of an environment variable with a secret."""
         return self.name.endswith(ENV_SUFFIX)
 
-    @property
-    def is_path(self) -> bool:
-        """Whether its name is, or ends in, log, path, dir, file, folder or a plural of them."""
-        return self.name.rpartition("_")[2] in _PATH_WORDS
-
     def __str__(self) -> str:
-        line = f"{self.name}: {self.annotation} = {self.default!r}"
+        line = f"{self.name}: {self.annotation} = {formats.spell_nested(self.default) or repr(self.default)}"
         return f"{line}  # {self.comment}" if self.comment else line
+
+
+def is_path_name(name: str) -> bool:
+    """Whether a name is, or ends in, log, path, dir, file, folder or a plural of them."""
+    return name.rpartition("_")[2] in _PATH_WORDS
 
 
 @dataclass(frozen=True)
@@ -304,9 +370,14 @@ def _parse_parameter(node: ast.stmt, comments: Mapping[int, str], where: object)
     except ValueError as error:
         do = "move derived values into the next cell: a parameter given later would not reach them"
         raise InputError("not a literal", where=place, found=ast.unparse(value), do=do) from error
-    kind = parse_annotation(annotation, place) if annotation is not None else infer_type(default, place, target.id)
-    written = ast.unparse(annotation) if annotation is not None else type(default).__name__
+    kind = parse_annotation(annotation, place) if annotation is not None else infer_type(default, place)
+    written = ast.unparse(annotation) if annotation is not None else _name_inferred_type(kind)
     return Parameter(target.id, kind, written, default, comments.get(node.end_lineno or node.lineno, ""))
+
+
+def _name_inferred_type(kind: Any) -> str:
+    names = {list[Any]: "list", dict[str, Any]: "dict", type(None): "None"}
+    return names.get(kind) or (str(kind) if get_origin(kind) else kind.__name__)
 
 
 def resolve_values(
@@ -327,7 +398,7 @@ def resolve_values(
     unknown = [name for name in names if name not in by_name and not redaction.is_secret_name(name)]
     problems += [_format_unknown_problem(name, by_name) for name in unknown]
     overrides, more = _parse_given(by_name, texts, values)
-    problems += more + _list_leaked_secrets(by_name, overrides)
+    problems += more + _list_leaked_secrets(by_name, overrides) + _list_foreign_parts(by_name, overrides)
     config, more = _validate_values(by_name, overrides)
     problems += [problem for problem in more if problem.split(":")[0] not in {old.split(":")[0] for old in problems}]
     variables, more = _list_secret_variables(by_name, config)
@@ -358,19 +429,36 @@ def _parse_given(
 
 def _list_leaked_secrets(by_name: Mapping[str, Parameter], overrides: Mapping[str, Any]) -> list[str]:
     """Secrets inside of values; also of defaults, since the parameters cell is part of the report."""
-    problems = [_format_user_info_problem(name) for name, value in overrides.items() if redaction.has_user_info(value)]
+    problems = []
     for name, value in [*((item.name, item.default) for item in by_name.values()), *overrides.items()]:
+        problems += [_format_user_info_problem(name)] if redaction.has_user_info(value) else []
         keys = dict.fromkeys(redaction.find_secret_settings(name, value))
         problems += [_format_setting_problem(name, key) for key in keys]
     return problems
 
 
+def _list_foreign_parts(by_name: Mapping[str, Parameter], overrides: Mapping[str, Any]) -> list[str]:
+    """What in nested values no JSON can hold: a record, a command and a cell would each write it in another way."""
+    problems = []
+    for parameter in by_name.values():
+        value = overrides.get(parameter.name, parameter.default)
+        if isinstance(value, dict | list) and (found := find_foreign_part(value, MAX_DEPTH)) is not None:
+            place, words = found
+            source = "" if parameter.name in overrides else "the notebook's default: "
+            problems.append(f"{parameter.name}: {source}{_format_place(place)}{words}")
+    return problems
+
+
+def _format_place(place: Sequence[str | int]) -> str:
+    return f"at {''.join(f'[{json.dumps(part, ensure_ascii=False)}]' for part in place)}: " if place else ""
+
+
 def _format_value(parameter: Parameter, value: Any) -> str:
     # A wrong value of an *_env parameter is probably the secret itself.
-    parts = value.split(",") if isinstance(value, str) else value
-    holds_secret = redaction.has_user_info(value) or redaction.find_secret_settings(parameter.name, parts)
-    hidden = parameter.names_variable or holds_secret
-    return "the value" if hidden else repr(value)
+    if parameter.names_variable or redaction.has_user_info(value) or redaction.may_hold_secret(parameter.name, value):
+        return "the value"
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
 
 
 def _format_user_info_problem(name: str) -> str:
@@ -381,6 +469,8 @@ def _format_user_info_problem(name: str) -> str:
 
 
 def _format_setting_problem(name: str, key: str) -> str:
+    if redaction.is_secret_name(key):
+        return f"{name}: in it {_format_secret_problem(key)}"
     return (
         f"{name}: what is given for {key} may be a secret and would be written to files; set it in the file "
         f"spark-defaults.conf of the folder that SPARK_CONF_DIR names, or, of a spark.hadoop.* setting, give the "
@@ -431,21 +521,51 @@ def _validate_values(
 def _name_type(parameter: Parameter) -> str:
     """A type as a sentence names it."""
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+    names["None"] = "None, the only value that its default shows"
     return names.get(parameter.annotation, f"of type {parameter.annotation}")
+
+
+# By the type of pydantic's error.
+_PART_TYPES = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "list_type": "a list",
+    "dict_type": "a dict",
+    "none_required": "none",
+}
 
 
 def _format_type_problem(detail: Any, by_name: Mapping[str, Parameter], overrides: Mapping[str, Any]) -> str:
     parameter = by_name[str(detail["loc"][0])]
     value = overrides.get(parameter.name, parameter.default)
+    source = "" if parameter.name in overrides else "the notebook's default "
+    place, part = _find_part(value, detail["loc"][1:])
+    if place and is_nested(parameter.type):
+        kind = _PART_TYPES.get(detail["type"], str(detail["msg"]).replace("Input should be ", ""))
+        found = f"{_format_value(parameter, part)} ({type(part).__name__})"
+        return f"{parameter.name}: {source}{_format_place(place)}{found} is not {kind}"
     advice = ""
     items = value if isinstance(value, list) else [value]
-    if parameter.annotation.startswith(("str", "list[str")) and not all(isinstance(item, str) for item in items):
-        advice = "; quote it in the YAML file, so that it stays as it is written"
+    if parameter.type is type(None):
+        advice = f"; declare in the parameters cell what else it may be, such as {parameter.name}: str | None = None"
+    elif parameter.annotation.startswith(("str", "list[str")) and not all(isinstance(item, str) for item in items):
+        advice = "; quote it in the YAML, so that it stays as it is written"
     elif isinstance(value, str) and not parameter.annotation.startswith("Literal"):
-        advice = "; without quotes in the YAML file"
+        advice = "; without quotes in the YAML"
     kind = f"{_format_value(parameter, value)} ({type(value).__name__})"
-    source = "" if parameter.name in overrides else "the notebook's default "
     return f"{parameter.name}: {source}{kind} is not {_name_type(parameter)}{advice}"
+
+
+def _find_part(value: Any, location: Iterable[str | int]) -> tuple[list[str | int], Any]:
+    """Where in a nested value an error is, and the part that is there; names of a union's types are no places."""
+    place: list[str | int] = []
+    for step in location:
+        if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
+            value = value[step]  # type: ignore[index]
+            place.append(step)
+    return place, value
 
 
 def _list_secret_variables(
@@ -455,16 +575,21 @@ def _list_secret_variables(
     variables: list[str] = []
     problems: list[str] = []
     for parameter in by_name.values():
-        named = config.get(parameter.name) if parameter.names_variable else None
-        # List items may be HEADER=VARIABLE.
-        for variable in [str(item).split("=", 1)[-1] for item in named] if isinstance(named, list) else [named]:
-            if not variable:
-                continue
-            if problem := _find_variable_problem(parameter, str(variable)):
+        for variable in filter(None, _list_named_variables(parameter.name, config.get(parameter.name))):
+            if problem := _find_variable_problem(parameter, variable):
                 problems.append(f"{parameter.name}: {problem}")
             else:
-                variables.append(str(variable))
+                variables.append(variable)
     return tuple(variables), problems
+
+
+def _list_named_variables(name: str, value: Any) -> list[str]:
+    """The variables that a parameter and keys in it name; items of a list may be HEADER=VARIABLE."""
+    if isinstance(value, dict):
+        return [variable for key, item in value.items() for variable in _list_named_variables(str(key), item)]
+    if isinstance(value, list):
+        return [variable.split("=", 1)[-1] for item in value for variable in _list_named_variables(name, item)]
+    return [str(value)] if name.endswith(ENV_SUFFIX) and value is not None else []
 
 
 def _find_variable_problem(parameter: Parameter, variable: str) -> str | None:
@@ -488,27 +613,34 @@ def make_paths_absolute(
 ) -> ResolvedValues:
     """Make given paths absolute that are relative to `base`, since the notebook runs in its own folder.
 
-    A text is a path when the parameter's name says so (`Parameter.is_path`), when the parameter's default is a file or
+    A text is a path when the parameter's name says so (`is_path_name`), when the parameter's default is a file or
     folder that exists, or when the text has a slash and exists below `base`. URLs and absolute paths stay, and so do
     paths that only exist below the notebook's folder, so that a default can be repeated as it is.
     """
     by_name = {parameter.name: parameter for parameter in declared}
     changed = {
-        name: _make_path_absolute(by_name[name], value, base, notebook_folder) for name, value in resolved.given.items()
+        name: _make_path_absolute(name, by_name[name].default, value, base, notebook_folder)
+        for name, value in resolved.given.items()
     }
     return ResolvedValues(resolved.config | changed, changed, resolved.secret_variables)
 
 
-def _make_path_absolute(parameter: Parameter, value: Any, base: Path, notebook_folder: Path) -> Any:
+def _make_path_absolute(name: str, default: Any, value: Any, base: Path, notebook_folder: Path) -> Any:
+    """The value with its paths made absolute; in a dict each key says what its value is."""
     if isinstance(value, list):
-        return [_make_path_absolute(parameter, item, base, notebook_folder) for item in value]
-    if not isinstance(value, str) or not value or "://" in value or "\0" in value or parameter.names_variable:
+        return [_make_path_absolute(name, default, item, base, notebook_folder) for item in value]
+    if isinstance(value, dict):
+        defaults = default if isinstance(default, dict) else {}
+        return {
+            key: _make_path_absolute(key, defaults.get(key), item, base, notebook_folder) for key, item in value.items()
+        }
+    if not isinstance(value, str) or not value or "://" in value or "\0" in value or name.endswith(ENV_SUFFIX):
         return value
     path = Path(value).expanduser() if value.startswith("~") else Path(value)
     exists = _is_there(base, path)
     if not exists and _is_there(notebook_folder, path):
         return value
-    is_path = parameter.is_path or (exists and "/" in value) or _is_path_there(parameter.default, notebook_folder)
+    is_path = is_path_name(name) or (exists and "/" in value) or _is_path_there(default, notebook_folder)
     return os.path.normpath(base / path) if is_path else value
 
 
@@ -525,13 +657,28 @@ def _is_there(folder: Path, path: str | Path) -> bool:
         return False
 
 
+_LIMITS: dict[str, Any] = {"max_depth": MAX_DEPTH, "decimal": True, "error_type": ConfigError}
+
+
 def read_values_file(path: str | Path) -> dict[str, Any]:
     """Read the values of a YAML file; each keeps its YAML type."""
-    noun, error_type = "parameters file", ConfigError
-    limits: dict[str, Any] = {"max_bytes": MAX_FILE_BYTES, "max_depth": MAX_DEPTH, "decimal": True}
-    content = read_yaml_file(path, noun=noun, error_type=error_type, **limits)
+    return _check_values(read_yaml_file(path, noun="parameters file", max_bytes=MAX_FILE_BYTES, **_LIMITS), path)
+
+
+def read_values_text(text: str, where: object = "-y") -> dict[str, Any]:
+    """Read the values of a YAML text, as papermill's -y has them; each keeps its YAML type.
+
+    >>> read_values_text("{limits: {eu: [0.5, 2]}}")
+    {'limits': {'eu': [0.5, 2]}}
+    """
+    if len(text) > MAX_FILE_BYTES:
+        raise ConfigError("too long for a YAML text", where=where, do="write it into a file, and give -f FILE")
+    return _check_values(parse_yaml(text, noun="YAML text", where=where, **_LIMITS), where)
+
+
+def _check_values(content: Any, where: object) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise ConfigError("not a mapping of parameter names to values", where=path, allowed="name: value, a line each")
+        raise ConfigError("not a mapping of parameter names to values", where=where, allowed="name: value, a line each")
     return content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ WHOLE_MODEL = ""
 _MAX_VALUE_CHARS = 80
 ADDED: JsonDict = {"added": True}
 """Mark of a field that notebooks of earlier versions lack: `Field(..., json_schema_extra=ADDED)`."""
-Kind = Literal["choice", "truth", "whole", "number", "text", "list"]
+Kind = Literal["choice", "truth", "whole", "number", "text", "list", "json"]
 _KIND_OF_TYPE: dict[Any, Kind] = {bool: "truth", int: "whole", float: "number", str: "text"}
 LABEL_PX = 165
 _MAX_LINES = 6
@@ -165,14 +166,33 @@ def check_values(model: type[Config], values: Mapping[str, Any]) -> tuple[Config
         return None, {WHOLE_MODEL: str(error)}
 
 
+_NESTED_TYPES = {"dict_type": dict[str, Any], "list_type": list[Any]}
+
+
+def _find_json_problem(kind: Any, text: str) -> str:
+    from workbench.execution import parameters
+
+    try:
+        parameters.parse_value(kind, text)
+    except ValueError as error:
+        return str(error)
+    return "not JSON"
+
+
 def _format_finding(detail: Any) -> str:
     """An error of pydantic in our wording."""
     text = str(detail["msg"])
+    if detail["type"] in _NESTED_TYPES and isinstance(detail.get("input"), str) and len(detail["loc"]) == 1:
+        return _find_json_problem(_NESTED_TYPES[detail["type"]], detail["input"])
     if detail["type"] == "value_error":
         return text.removeprefix("Value error, ")
     text = text.replace("Input should be", "must be").replace("String should have", "must have")
     text = text.replace("List should have", "must have")
-    place = "".join(f", entry {part + 1}" for part in detail["loc"][1:] if isinstance(part, int))
+    place = "".join(
+        f", entry {part + 1 if isinstance(part, int) else repr(part)}"
+        for part in detail["loc"][1:]
+        if isinstance(part, int) or not part.startswith(("list[", "dict["))
+    )
     value_text = repr(detail.get("input"))
     value_text = value_text if len(value_text) <= _MAX_VALUE_CHARS else value_text[: _MAX_VALUE_CHARS - 1] + "…"
     return f"{text[:1].lower()}{text[1:]}; found {value_text}{place}"
@@ -182,7 +202,7 @@ def _format_finding(detail: Any) -> str:
 class Field:
     """One line of the form.
 
-    `kind`: choice (of `choices`), truth, whole, number, text, or list (of `item`, one per line).
+    `kind`: choice (of `choices`), truth, whole, number, text, list (of `item`, one per line), or json (of `item`).
     `optional`: Whether it may be empty, for null.
     `low`, `high`: Inclusive bounds; null for none. Exclusive bounds of the model count as inclusive here.
     """
@@ -208,11 +228,15 @@ def list_fields(model: type[BaseModel], declared: Iterable[Parameter] = ()) -> t
 
 
 def _build_field(name: str, info: FieldInfo, words: str) -> Field:
+    from workbench.execution import parameters
+
     kind, optional = _split_optional(info.annotation)
     low, high = _read_bounds(info.metadata)
     pick = next((annotation for annotation in info.metadata if isinstance(annotation, Pick)), None)
     if get_origin(kind) is Literal:
         return Field(name, "choice", words, optional, choices=get_args(kind))
+    if parameters.is_nested(kind):
+        return Field(name, "json", words, optional, item={list: list[Any], dict: dict[str, Any]}.get(kind, kind))
     if get_origin(kind) is list:
         (item,) = get_args(kind)
         return Field(name, "list", words, optional, item=_strip_annotation(item), pick=pick)
@@ -259,6 +283,8 @@ def format_field_value(field: Field, value: Any) -> Any:
     >>> format_field_value(Field("a", "list", ""), ["x", "y"]), format_field_value(Field("b", "number", ""), None)
     ('x\\ny', '')
     """
+    if field.kind == "json" and value is not None:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     if field.kind == "list":
         # The cell or an older run may have another type.
         return "\n".join(map(str, value if isinstance(value, list | tuple) else [] if value is None else [value]))
@@ -283,6 +309,8 @@ def parse_field_value(field: Field, input_value: Any) -> Any:
         return input_value
     if field.optional and not str(input_value).strip():
         return None
+    if field.kind == "json":
+        return _parse_typed_text(field.item, str(input_value))
     return _parse_typed_text({"whole": int, "number": float}.get(field.kind, str), str(input_value))
 
 
@@ -445,7 +473,7 @@ def _create_input(field: Field, value: Any) -> Any:
         kind, limits = bounded
         return kind(value=value, **limits, **shared)
     # Updated on Enter or blur, not at each key, so that unfinished paths are not validated.
-    placeholder = "empty: none" if field.optional else ""
+    placeholder = "empty: none" if field.optional else "JSON" if field.kind == "json" else ""
     return ipywidgets.Text(
         value=format_field_value(field, value), placeholder=placeholder, continuous_update=False, **shared
     )

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 from workbench import __version__
 from workbench.core import files, redaction
 from workbench.core.errors import InputError
-from workbench.core.formats import NULL, escape_html, format_bytes, format_duration, format_moment, format_number
+from workbench.core.formats import (
+    NULL,
+    escape_html,
+    format_bytes,
+    format_duration,
+    format_moment,
+    format_number,
+    spell_nested,
+)
 from workbench.report.display import (
     render_chip,
     render_conditions,
@@ -252,6 +260,8 @@ def _render_parameters(record: Mapping[str, Any]) -> str:
 def _format_parameter(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if (nested := spell_nested(value)) is not None:
+        return nested
     if isinstance(value, list):
         return ", ".join(map(_format_parameter, value)) or NULL
     return NULL if value is None or value == "" else str(value)
