@@ -191,7 +191,7 @@ def test_values_that_cannot_be_drawn_are_refused(piece: Piece) -> None:
         ("another type", piece.table().with_columns(pl.col(number).cast(pl.String))),
         ("another type", piece.table().with_columns(pl.duration(seconds=1).alias(number))),
         ("infinite", piece.table().with_columns(pl.lit(float("inf")).alias(real))),
-        ("polars", piece.table().lazy()),
+        ("not a data frame", piece.table().to_dicts()),
     ):
         with pytest.raises(InputError, match=told):
             piece.draw(frame)

@@ -11,6 +11,7 @@ from workbench.charts.data import join_sentences, select_columns
 from workbench.charts.ladder_chart import ladder
 from workbench.charts.theme import COLOURS, ROW_PX, assign_colours, encode_rows, encode_tooltip, finish_chart
 from workbench.core.formats import format_cost_unit, format_number
+from workbench.core.frames import takes_frames
 
 if TYPE_CHECKING:
     import altair as alt
@@ -19,6 +20,7 @@ PARTS = (("spark_gpus_p50", "Spark"), ("service_gpus_p50", "service"))
 ENDS = ("at its P5", "at its P95")
 
 
+@takes_frames
 def chart_day(hours: pl.DataFrame, nodes_to_provide: int = 0, gpus_per_node: int = 1) -> alt.Chart:
     """GPUs of each hour and the nodes to provide for them, from HOURS_TABLE.
 
@@ -68,6 +70,7 @@ def _build_provided_line(nodes: int, gpus_per_node: int) -> list[Any]:
     ]
 
 
+@takes_frames
 def chart_idle_cost(hours: pl.DataFrame) -> alt.Chart:
     """Chart the cost of idle GPUs by hour, for each hour's own nodes and for the peak's all day, from HOURS_TABLE."""
     import altair as alt
@@ -99,6 +102,7 @@ def chart_idle_cost(hours: pl.DataFrame) -> alt.Chart:
     return finish_chart(drawn, "What idle GPUs cost", legend, frame, height=220)
 
 
+@takes_frames
 def chart_information(information: pl.DataFrame) -> alt.Chart:
     """Chart how much knowing each input exactly would save per day, from INFORMATION."""
     return bars(
@@ -111,6 +115,7 @@ def chart_information(information: pl.DataFrame) -> alt.Chart:
     )
 
 
+@takes_frames
 def chart_tornado(tornado: pl.DataFrame) -> alt.Chart:
     """Effect of each input on the GPUs at the peak, from TORNADO."""
     import altair as alt
@@ -134,6 +139,7 @@ def chart_tornado(tornado: pl.DataFrame) -> alt.Chart:
     return finish_chart(alt.layer(bars, middle), "GPUs at the peak, one input at a time", legend, frame, height=height)
 
 
+@takes_frames
 def chart_nodes(hours: pl.DataFrame) -> alt.Chart:
     """Nodes of each hour with P5 and P95, from HOURS_TABLE."""
     drawn = hours.select("hour", nodes="nodes_p50", low="nodes_p5", high="nodes_p95")
@@ -141,6 +147,7 @@ def chart_nodes(hours: pl.DataFrame) -> alt.Chart:
     return ladder(drawn, title="Nodes by hour", level="hour", value="nodes", low="low", high="high", subtitle=legend)
 
 
+@takes_frames
 def chart_what_if(
     what_if: pl.DataFrame, *, price_per_h: float | None = None, currency: str = "", sliders: bool = True
 ) -> alt.Chart:

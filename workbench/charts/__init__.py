@@ -1,4 +1,4 @@
-"""Charts for all areas: each draws a polars table in one common look and computes nothing."""
+"""Charts for all areas: each draws a table of polars or pandas in one common look and computes nothing."""
 
 from __future__ import annotations
 

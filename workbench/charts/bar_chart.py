@@ -15,6 +15,7 @@ from workbench.charts.theme import (
 )
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label, format_number
+from workbench.core.frames import takes_frames
 
 MAX_BARS = 100
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+@takes_frames
 def bars(
     table: pl.DataFrame,
     *,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from workbench.charts.data import check_row_count, check_unique, format_missing_note, join_sentences, select_columns
 from workbench.charts.theme import COLOURS, encode_tooltip, finish_chart
 from workbench.core.formats import format_label
+from workbench.core.frames import takes_frames
 
 if TYPE_CHECKING:
     import altair as alt
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 MAX_RUNS = 200
 
 
+@takes_frames
 def course(
     table: pl.DataFrame,
     *,

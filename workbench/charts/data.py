@@ -202,10 +202,10 @@ def select_columns(
 
     if not isinstance(table, pl.DataFrame):
         raise InputError(
-            "not a polars data frame",
+            "not a data frame",
             where=chart_name,
             found=type(table).__name__,
-            do="use polars.from_pandas, or .collect()",
+            allowed="a frame of polars or pandas, or an Arrow table",
         )
     numeric = [name for name in details if name in table.columns and table.schema[name].is_numeric()]
     text_names = [name for name in (*texts, *(name for name in details if name not in numeric)) if name]

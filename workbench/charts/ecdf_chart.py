@@ -23,6 +23,7 @@ from workbench.charts.theme import (
 )
 from workbench.core.errors import InputError
 from workbench.core.formats import find_unit, format_label, format_number
+from workbench.core.frames import takes_frames
 
 MAX_GROUPS = 8
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+@takes_frames
 def ecdf(
     table: pl.DataFrame,
     *,

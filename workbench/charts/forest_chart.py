@@ -25,6 +25,7 @@ from workbench.charts.theme import (
     make_zoomable,
 )
 from workbench.core.formats import format_label
+from workbench.core.frames import takes_frames
 
 MAX_FOREST_ROWS = 200
 FAINT = 0.45
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+@takes_frames
 def forest(
     table: pl.DataFrame,
     *,

@@ -14,6 +14,7 @@ from workbench.charts.theme import (
 )
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label, format_number
+from workbench.core.frames import takes_frames
 
 MAX_CELLS = 1_500
 MAX_CATEGORIES = 60
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+@takes_frames
 def heatmap(
     table: pl.DataFrame, *, title: str, x: str, y: str, value: str, count: str | None = None, subtitle: str = ""
 ) -> alt.Chart:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.charts.data import check_row_count, check_unique, format_missing_note, join_sentences, select_columns
 from workbench.charts.theme import build_limit_line, encode_colour, encode_tooltip, finish_chart, make_zoomable
 from workbench.core.formats import format_label
+from workbench.core.frames import takes_frames
 
 MAX_LEVELS = 2_000
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+@takes_frames
 def ladder(
     table: pl.DataFrame,
     *,

@@ -16,6 +16,7 @@ from workbench.charts.data import (
 from workbench.charts.theme import COLOURS, encode_tooltip, short_number_expression
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label, format_number
+from workbench.core.frames import takes_frames
 
 if TYPE_CHECKING:
     import altair as alt
@@ -33,6 +34,7 @@ SELECTIONS = {"pointed": "pointerover", "kept": "click"}
 MIN_SHARE = 1e-3
 
 
+@takes_frames
 def plan_trees(
     table: pl.DataFrame,
     *,

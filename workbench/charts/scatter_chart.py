@@ -26,6 +26,7 @@ from workbench.charts.theme import (
 )
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label
+from workbench.core.frames import takes_frames
 
 MAX_POINTS = 2_000
 # Room that a name takes, as a share of the axes.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+@takes_frames
 def scatter(
     table: pl.DataFrame,
     *,

@@ -8,6 +8,7 @@ from workbench.charts.data import check_row_count, check_unique, join_sentences,
 from workbench.charts.small_multiples import spread_labels
 from workbench.charts.theme import WIDTH_PX, assign_colours, encode_tooltip, finish_chart
 from workbench.core.formats import find_unit, format_number
+from workbench.core.frames import takes_frames
 
 if TYPE_CHECKING:
     import altair as alt
@@ -18,6 +19,7 @@ MAX_PARTS = 4
 LABEL_PX, BAR_PX, HEIGHT_PX = 140, 44, 110
 
 
+@takes_frames
 def stacked_bar(
     table: pl.DataFrame, *, title: str, label: str, value: str, details: tuple[str, ...] = (), subtitle: str = ""
 ) -> alt.LayerChart:

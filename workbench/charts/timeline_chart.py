@@ -17,6 +17,7 @@ from workbench.charts.data import (
 from workbench.charts.theme import COLOURS, WIDTH_PX, encode_colour, encode_tooltip
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label, format_number
+from workbench.core.frames import takes_frames
 
 if TYPE_CHECKING:
     import altair as alt
@@ -29,6 +30,7 @@ MAX_LANE_ROWS = 120
 SEPARATOR = "\ue000"
 
 
+@takes_frames
 def timeline(
     table: pl.DataFrame,
     *,

@@ -23,6 +23,7 @@ from workbench.charts.theme import (
 )
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label, format_number
+from workbench.core.frames import takes_frames
 
 MAX_STEPS = 2_000
 # Space for the figure beside the longest bar, as a share of it.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 LAYOUT = ("bar_start", "bar_figure", "bar_below", "bar_joint", "bar_edge", "bar_room")
 
 
+@takes_frames
 def waterfall(
     table: pl.DataFrame,
     *,

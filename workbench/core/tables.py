@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import InputError
 from workbench.core.files import replace_atomically
+from workbench.core.frames import convert_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,8 +94,27 @@ class Table:
         schema = self.schema()
         return self.check(pl.DataFrame([_build_series(name, rows[name], dtype) for name, dtype in schema.items()]))
 
+    def _fit_types(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Give columns the declared type where no value changes.
+
+        A frame of pandas has floats for an int column with missing values, and categories for text.
+        """
+        import polars as pl
+
+        castable = (pl.Categorical, pl.Enum, pl.Null, pl.List(pl.Null))
+        for name, dtype in self.schema().items():
+            column = frame.get_column(name)
+            whole = column.dtype.is_integer() or (column.dtype.is_float() and bool((column % 1 == 0).all()))
+            is_same = whole if dtype == pl.Int64 else dtype == pl.Float64 and column.dtype.is_numeric()
+            if column.dtype != dtype and (is_same or column.dtype in castable):
+                frame = frame.with_columns(column.cast(dtype))
+        return frame
+
     def check(self, frame: pl.DataFrame, *, where: str = "") -> pl.DataFrame:
-        """Check a frame against the declaration; returns the declared columns in the declared order.
+        """Check a frame against the declaration; returns the declared columns in the declared order, as polars.
+
+        The frame is one of polars, pandas or Arrow. A column of another type is cast where no value changes: whole
+        floats become int.
 
         Raises
         ------
@@ -102,11 +122,12 @@ class Table:
             A column is missing or has another dtype, a column that is not nullable has nulls, or two rows share a key.
         """
         place = f"table {self.name}" + (f" in {where}" if where else "")
+        frame = convert_frame(frame, place)
         missing = [column.name for column in self.columns if column.name not in frame.columns]
         if missing:
             raise InputError("column(s) missing: " + ", ".join(missing), where=place, found=frame.columns)
         schema = self.schema()
-        frame = frame.select(list(schema))
+        frame = self._fit_types(frame.select(list(schema)))
         wrong = [
             f"{name} is {frame.schema[name]}, not {dtype}"
             for name, dtype in schema.items()

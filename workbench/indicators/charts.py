@@ -21,6 +21,7 @@ from workbench.charts.theme import (
     finish_chart,
     short_number_expression,
 )
+from workbench.core.frames import takes_frames
 from workbench.indicators.analysis.observations import Observations
 from workbench.indicators.tables import DRIFT, EFFECTS, RECOMMENDATIONS
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
@@ -49,6 +50,7 @@ MAX_SLIDERS = 12
 STEP = 0.05
 
 
+@takes_frames
 def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.FacetChart | alt.Chart:
     """Draw a small forest plot per metric: which stacks differ from the baseline?
 
@@ -112,6 +114,7 @@ def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
     )
 
 
+@takes_frames
 def chart_ranking(table: pl.DataFrame, excluded: pl.DataFrame, baseline: str, margin: float) -> alt.LayerChart:
     """Draw each stack's ratio over the mix with its interval: which stack is fastest for this work?
 
@@ -161,6 +164,7 @@ def chart_ranking(table: pl.DataFrame, excluded: pl.DataFrame, baseline: str, ma
     return finish_chart(alt.layer(*layers), title, subtitle, frame.drop("told"), height=height)
 
 
+@takes_frames
 def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
     """Draw the ratio of each stack and metric as a cell: which stack is better at what?
 
@@ -232,6 +236,7 @@ def build_baseline_factors(observations: Observations) -> pl.DataFrame:
     return base_values.select("metric", "round", over.alias("factor")).sort("metric", "round")
 
 
+@takes_frames
 def chart_drift(observations: Observations, drift: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
     """Draw the baseline's values over their median, round by round: did the machine change?
 
@@ -317,6 +322,7 @@ def build_round_log_ratios(comparison: Comparison) -> pl.DataFrame:
     return named.select("stack", "metric", "round", "log_ratio", "wrong").sort("stack", "metric", "round")
 
 
+@takes_frames
 def chart_mix(
     logs: pl.DataFrame,
     weights: Mapping[str, float],

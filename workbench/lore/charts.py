@@ -18,6 +18,7 @@ from workbench.charts.theme import (
     short_number_expression,
 )
 from workbench.core.formats import format_number
+from workbench.core.frames import takes_frames
 from workbench.lore.tables import PARTITIONS, PLAN_TREE, TIMINGS
 from workbench.stats.verdicts import DECIDED
 
@@ -42,6 +43,7 @@ _ROWS_SHIFT = f"(width < {NARROW_PX} ? {ROWS_PX - STAGE_PX} : 0)"
 _ROWS_END = f"width - {ROWS_PX} + {_ROWS_SHIFT}"
 
 
+@takes_frames
 def chart_partitions(
     partitions: pl.DataFrame, *, of: Literal["n_rows", "n_bytes"] = "n_rows", top: int = 20
 ) -> alt.Chart:
@@ -84,6 +86,7 @@ def chart_partitions(
     )
 
 
+@takes_frames
 def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     """Chart of the time of the operator and of reading its inputs: dots are runs, bars intervals of the median.
 
@@ -151,6 +154,7 @@ def _build_colour_channel(frame: pl.DataFrame) -> dict[str, Any]:
     return {"color": alt.Color("quantity", type="nominal", scale=scale, legend=None)} if names else {}
 
 
+@takes_frames
 def chart_ratios(ratios: pl.DataFrame, *, settings_a: str, settings_b: str) -> alt.Chart:
     """Chart of the speed ratio of B to A; reading the inputs is a control and should be near 1.
 
@@ -173,6 +177,7 @@ def chart_ratios(ratios: pl.DataFrame, *, settings_a: str, settings_b: str) -> a
     )
 
 
+@takes_frames
 def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
     """Chart of the plan with rows and times, and of the operators that can be dumped.
 

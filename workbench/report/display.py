@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from workbench.console.tables import format_cells
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import escape_html, format_column, format_label, format_number, format_shares
+from workbench.core.frames import takes_frames
 
 if TYPE_CHECKING:
     import polars as pl
@@ -230,6 +231,7 @@ def _format_headline(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+@takes_frames
 def table(
     frame: pl.DataFrame, declared: Table | None = None, *, caption: str = "", limit: int = 20, folded: bool = False
 ) -> CellDisplay:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError
-from workbench.core.files import is_store_failure
+from workbench.core.files import default_out, is_store_failure
 from workbench.core.locks import LOCK_FILE
 from workbench.runs import run_folder
 from workbench.runs.run_folder import parse_record, read_start_time
 from workbench.runs.run_stores import LocalStore, RemoteStore, Store, format_error, list_files, open_place
+from workbench.runs.run_tables import RunTables
 
 if TYPE_CHECKING:
     import polars as pl
@@ -107,8 +108,13 @@ class StoredRun:
         except OSError as error:
             raise InputError("cannot read the file", where=f"{self.place}/{name}", found=format_error(error)) from error
 
-    def read_table(self, name: str) -> pl.DataFrame:
-        """Read one of its tables."""
+    @property
+    def tables(self) -> RunTables:
+        """Its tables as frames of polars or pandas, and SQL over them."""
+        return RunTables(self)
+
+    def read_table(self, name: str, *, all_rows: bool = False) -> pl.DataFrame:
+        """Read one of its tables, of at most `MAX_ROWS` rows unless all are wanted."""
         if name not in self.list_table_names():
             raise InputError("no such table in the run", where=self.place, found=name, allowed=self.list_table_names())
         path = f"{self.root}/tables/{name}.parquet"
@@ -116,20 +122,20 @@ class StoredRun:
             content = self.store.read_bytes(path, MAX_TABLE_BYTES)
         except OSError as error:
             raise InputError("cannot read the table", where=path, found=format_error(error)) from error
-        return _parse_parquet(content, path)
+        return _parse_parquet(content, path, None if all_rows else MAX_ROWS)
 
 
-def _parse_parquet(content: bytes, where: str) -> pl.DataFrame:
-    """Parse a Parquet file's bytes, at most MAX_ROWS rows."""
+def _parse_parquet(content: bytes, where: str, max_rows: int | None) -> pl.DataFrame:
+    """Parse a Parquet file's bytes, at most `max_rows` rows; null for all."""
     import polars as pl
 
     try:
-        frame = pl.read_parquet(io.BytesIO(content), n_rows=MAX_ROWS + 1)
+        frame = pl.read_parquet(io.BytesIO(content), n_rows=None if max_rows is None else max_rows + 1)
     # Polars panics on some damaged files; a panic is not an `Exception`.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, MemoryError) as error:
         raise InputError("not a readable Parquet file", where=where, found=str(error)[:200]) from error
-    if frame.height > MAX_ROWS:
-        raise InputError("table has too many rows", where=where, allowed=f"at most {MAX_ROWS:,} rows")
+    if max_rows is not None and frame.height > max_rows:
+        raise InputError("table has too many rows", where=where, allowed=f"at most {max_rows:,} rows")
     return frame
 
 
@@ -137,6 +143,25 @@ def open_run(place: str | Path) -> StoredRun:
     """The run in a folder or at a URL."""
     store, root = open_place(place)
     return _read_stored_run(store, root)
+
+
+def open_result(run: str | Path | run_folder.Run, out: str | Path | None = None) -> StoredRun:
+    """A run with its record and its tables (`.tables`): polars frames, `.pandas()`, `.sql()`.
+
+    `run`: A run folder or its URL, a run id or the start of one, an area (its newest run), or the run of this notebook.
+    `out`: Where ids and areas are looked for; by default where runs are written.
+
+    Raises
+    ------
+    ConfigError
+        No run, or more than one, has that name.
+
+    >>> open_result("data/samples/capacity/sizing").area
+    'sizing'
+    """
+    if isinstance(run, run_folder.Run):
+        return build_stored_run(run)
+    return resolve_run(str(run), default_out() if out is None else out)
 
 
 def build_stored_run(run: run_folder.Run) -> StoredRun:

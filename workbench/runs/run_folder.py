@@ -276,13 +276,15 @@ class Run:
     def write_table(self, table: Table, frame: pl.DataFrame) -> Path:
         """Check a frame against its declaration, write it to `tables/` and register it in run.json.
 
-        Secrets of this run are removed from text columns. Writing a table again replaces it.
+        The frame is one of polars, pandas or Arrow. Secrets of this run are removed from text columns. Writing a table
+        again replaces it.
 
         Raises
         ------
         InputError
             The frame does not match the declaration.
         """
+        frame = table.check(frame)
         path = table.write(redaction.redact_frame(frame), self.tables_folder)
         others = [entry for entry in self.record["tables"] if entry["name"] != table.name]
         self.record["tables"] = [*others, build_table_entry(table, frame.height)]

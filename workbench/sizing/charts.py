@@ -20,6 +20,7 @@ from workbench.charts.theme import (
 )
 from workbench.core.errors import InputError
 from workbench.core.formats import format_ends, format_number
+from workbench.core.frames import takes_frames
 from workbench.sizing.estimation.gpu_estimates import LAW_PARAMETERS, MAX_GPU_EXTRAPOLATION, capacity_by_law
 from workbench.sizing.estimation.method_comparison import TRUE_NEED_LABEL
 from workbench.sizing.estimation.metrics import format_quantile
@@ -43,6 +44,7 @@ MAX_BACKLOG_STEPS = 4
 MAX_SCALING_POINTS = 200
 
 
+@takes_frames
 def chart_ladder(
     points: pl.DataFrame, quantiles: pl.DataFrame, estimate: dict[str, Any], curve: pl.DataFrame | None = None
 ) -> alt.Chart:
@@ -303,6 +305,7 @@ def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
     ]
 
 
+@takes_frames
 def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
     """How far is each answer from the true need?
 
@@ -387,6 +390,7 @@ def _gpu_scale(frame: pl.DataFrame) -> Any:
     return alt.Scale(domain=[int(0.9 * min(values)), math.ceil(1.1 * max(values))], nice=False, zero=False)
 
 
+@takes_frames
 def chart_client(points: pl.DataFrame) -> alt.Chart:
     """Was the load held, and did the server take it all in? Requests in flight and in service, of those asked for.
 
@@ -417,6 +421,7 @@ def chart_client(points: pl.DataFrame) -> alt.Chart:
     return chart.properties(height=200)
 
 
+@takes_frames
 def list_server_charts(points: pl.DataFrame) -> list[alt.Chart]:
     """Which load did the server see? Requests running and waiting, its KV cache and its GPUs, over the driven load.
 
@@ -456,6 +461,7 @@ def list_server_charts(points: pl.DataFrame) -> list[alt.Chart]:
     return ladders
 
 
+@takes_frames
 def list_backlog_charts(points: pl.DataFrame, backlog: pl.DataFrame) -> list[alt.Chart]:
     """How did the requests that waited grow, where the service did not keep up?
 
@@ -489,6 +495,7 @@ def list_backlog_charts(points: pl.DataFrame, backlog: pl.DataFrame) -> list[alt
     return [chart.properties(height=200)]
 
 
+@takes_frames
 def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
     """How many requests does a GPU serve, and how many of them within all targets?
 
@@ -532,6 +539,7 @@ def build_law_lines(scaling: pl.DataFrame, target: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"model": pl.String, "gpus": pl.Int64, "capacity": pl.Float64})
 
 
+@takes_frames
 def chart_scaling(
     scaling: pl.DataFrame, capacities: pl.DataFrame, target: str, load: float, limit_ms: int
 ) -> alt.Chart:

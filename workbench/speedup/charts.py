@@ -10,6 +10,7 @@ import polars as pl
 
 from workbench import charts
 from workbench.charts.data import join_sentences
+from workbench.core.frames import takes_frames
 from workbench.eventlog.wall_time import clip_spans, merge_spans, subtract_spans
 from workbench.stats import Interval
 from workbench.stats.verdicts import DECIDED
@@ -26,6 +27,7 @@ MIN_SHADED_SHARE = 0.002
 MAX_SAVING_STEPS = 10
 
 
+@takes_frames
 def chart_slot_time(wall_parts: pl.DataFrame, n_slots: int | None) -> alt.LayerChart:
     """Wall time times task slots as one bar; the wall time alone where the slots are not known.
 
@@ -45,6 +47,7 @@ def chart_slot_time(wall_parts: pl.DataFrame, n_slots: int | None) -> alt.LayerC
     )
 
 
+@takes_frames
 def chart_timeline(
     queries: pl.DataFrame, stage_spans: pl.DataFrame, *, start_s: float | None = None, end_s: float | None = None
 ) -> alt.VConcatChart:
@@ -86,6 +89,7 @@ def _outcome_expr(kind: str) -> pl.Expr:
     return pl.when(pl.col("status") == "failed").then(pl.lit("failed")).otherwise(pl.lit(kind))
 
 
+@takes_frames
 def chart_operator_times(operator_times: pl.DataFrame, *, top: int) -> alt.Chart:
     """The largest operator times, by operator and metric; they nest, so bars must not be added.
 
@@ -107,6 +111,7 @@ def _where_expr() -> pl.Expr:
     return pl.when(pl.col("where") == "driver").then(pl.lit(" (driver)")).otherwise(pl.lit(""))
 
 
+@takes_frames
 def chart_coverage(coverage: pl.DataFrame) -> alt.Chart:
     """Task time by what the log says about it.
 
@@ -117,6 +122,7 @@ def chart_coverage(coverage: pl.DataFrame) -> alt.Chart:
     )
 
 
+@takes_frames
 def chart_skew(stage_spans: pl.DataFrame) -> alt.Chart:
     """Stages in which one task took much longer than the median.
 
@@ -134,6 +140,7 @@ def chart_skew(stage_spans: pl.DataFrame) -> alt.Chart:
     )
 
 
+@takes_frames
 def chart_savings(factors: pl.DataFrame, *, baseline: str, candidate: str) -> alt.Chart:
     """From the time of all queries on the baseline to that on the candidate, operator by operator.
 
@@ -169,6 +176,7 @@ def chart_savings(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
     )
 
 
+@takes_frames
 def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> alt.Chart:
     """Factor of each operator with its interval; operators on one side only have no ratio and are counted.
 
@@ -203,6 +211,7 @@ def _sessions_expr() -> pl.Expr:
     return pl.format("{} and {} sessions x {} passes", "n_baseline_sessions", "n_candidate_sessions", "n_passes")
 
 
+@takes_frames
 def chart_pairs(pairs: pl.DataFrame, overall: Interval, verdict: str, *, baseline: str, candidate: str) -> alt.Chart:
     """Ratio of each query with its interval; the geometric mean is the last row.
 
@@ -230,6 +239,7 @@ def chart_pairs(pairs: pl.DataFrame, overall: Interval, verdict: str, *, baselin
     )
 
 
+@takes_frames
 def chart_steps(steps: pl.DataFrame, *, query: str = "", changed: int = 0) -> alt.Chart:
     """Waterfall of a query from its time on the baseline to the predicted one.
 
@@ -256,6 +266,7 @@ def chart_steps(steps: pl.DataFrame, *, query: str = "", changed: int = 0) -> al
     )
 
 
+@takes_frames
 def chart_validation(validation: pl.DataFrame, *, level: float) -> alt.Chart:
     """Predicted over measured time of left-out queries; the worst three are labelled.
 
@@ -280,6 +291,7 @@ def chart_validation(validation: pl.DataFrame, *, level: float) -> alt.Chart:
     )
 
 
+@takes_frames
 def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Chart:
     """Predicted savings of each application with their interval, largest first; those not judged are counted.
 
@@ -325,6 +337,7 @@ def shorten_paths(paths: Sequence[str]) -> list[str]:
     ]
 
 
+@takes_frames
 def chart_at_stake(operators: pl.DataFrame, *, top: int) -> alt.Chart:
     """Time in operators that stay on the CPU or have no factor.
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,10 +30,7 @@ def test_duckdb_answers_the_same_of_archive_database_and_export(tmp_path: Path, 
     assert answers == [[("2.2.6", 1.1875), ("2.4.6", 1.1875), ("control", 1.1875)]] * 3
 
 
-def test_a_database_file_is_read_with_its_typed_tables_and_without_pyarrow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+def test_a_database_file_is_read_with_its_typed_tables(tmp_path: Path) -> None:
     making.archive(tmp_path / "a")
     with open_database(tmp_path / "x.db") as database:
         sync_sessions([tmp_path / "a"], database)

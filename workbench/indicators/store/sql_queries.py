@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -16,6 +15,7 @@ from sqlalchemy import and_, case, distinct, func, or_, select
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import replace_atomically
+from workbench.core.frames import load_into_duckdb
 from workbench.core.tables import Table, read_parquet
 from workbench.indicators import tables
 from workbench.indicators.contract.documents import Status
@@ -459,18 +459,7 @@ def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:
 
     Medians over a session include its drift; to compare stacks, see `effects`.
     """
-    import duckdb
-
-    tables = _iterate_tables(source)
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
-    # Via Parquet, because DuckDB reads polars frames only with pyarrow.
-    with tempfile.TemporaryDirectory() as folder:
-        for name, frame in tables:
-            path = Path(folder) / "table.parquet"
-            frame.write_parquet(path)
-            quoted = '"' + name.replace('"', '""') + '"'
-            connection.execute(f"CREATE TABLE {quoted} AS SELECT * FROM read_parquet(?)", [str(path)])  # noqa: S608
-    return connection
+    return load_into_duckdb(dict(_iterate_tables(source)))
 
 
 def export_tables(database: Database, folder: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
 MAX_SHOWN_ROWS = 20
 
@@ -221,7 +221,7 @@ def _find_forbidden_null(array: Any, kind: Any, nullable: bool) -> str | None:
 
 def _read_stored_types(folder: Path, entry: InputEntry, columns: list[InputColumn]) -> pa.Schema:
     """Arrow types of an input's stored columns, from its first file, or from its declared columns if it has none."""
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

@@ -263,7 +263,7 @@ def name_columns(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 def collect_table(frame: DataFrame) -> pl.DataFrame:
     """The rows of a frame as a polars table; intervals of years and months, which it lacks, as months."""
     import polars as pl
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     frame = _count_months(frame)
     if hasattr(frame, "toArrow"):

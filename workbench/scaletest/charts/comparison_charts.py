@@ -17,6 +17,7 @@ from workbench.charts.theme import (
     encode_rows,
     encode_tooltip,
 )
+from workbench.core.frames import takes_frames
 from workbench.scaletest.analysis.variants import join_names
 from workbench.scaletest.tables import COMPARISON, LEAGUE
 from workbench.stats.verdicts import DIFFERENT
@@ -31,6 +32,7 @@ _OUTCOMES = {
 }
 
 
+@takes_frames
 def chart_league(league: pl.DataFrame) -> alt.VConcatChart:
     """Whose gangs got all of their pods, and how long did workloads wait?
 
@@ -111,6 +113,7 @@ def _chart_waits(table: pl.DataFrame) -> alt.LayerChart:
     return alt.layer(dots, line).properties(width=WIDTH_PX, height=ROW_PX * table.height)
 
 
+@takes_frames
 def chart_comparison(comparison: pl.DataFrame, a: str, b: str) -> alt.Chart:
     """In which steps do the sides differ? Ratios of the runs' quantiles with their intervals.
 

@@ -22,6 +22,7 @@ from workbench.charts.theme import (
     make_zoomable,
 )
 from workbench.core.formats import format_number
+from workbench.core.frames import takes_frames
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.time_breakdown import SEGMENTS
 from workbench.scaletest.tables import FLOW, GPUS, PRESSURE, QUANTILES, RAMP, SHARES
@@ -68,6 +69,7 @@ MAX_LINES, MIN_SHOWN_S = 6, 0.001
 LABEL_GAP = 0.065
 
 
+@takes_frames
 def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerChart:
     """How long does each step take, at the median and in the tail?
 
@@ -128,6 +130,7 @@ def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerC
     return finish_chart(alt.layer(*layers), "How long does each step take?", subtitle, frame, height=height)
 
 
+@takes_frames
 def chart_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.LayerChart:
     """Where does the time go: for all workloads, and for the slowest 5 %?
 
@@ -193,6 +196,7 @@ def _list_share_rows(name: str, table: pl.DataFrame, segments: list[str]) -> pl.
     return pl.concat(frame.with_columns(end=end, begin=end - pl.col("share")) for frame in rows)
 
 
+@takes_frames
 def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
     """How much came in, was made, was scheduled? The gap between two lines is what waits.
 
@@ -247,6 +251,7 @@ def _thin_course(frame: pl.DataFrame, by: str | None = None) -> pl.DataFrame:
     return frame.filter(keep if by is None else keep.over(by))
 
 
+@takes_frames
 def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.LayerChart:
     """Which rate is sustained? Pods scheduled against pods offered, step by step.
 
@@ -292,6 +297,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
     return finish_chart(alt.layer(*layers), "Which rate is sustained?", subtitle, frame, height=HEIGHT_PX)
 
 
+@takes_frames
 def chart_gpus(gpus: pl.DataFrame, *, with_others: bool = False) -> alt.LayerChart:
     """How were the GPUs used? At work, held by incomplete gangs or by others, free, or too few for the largest pod.
 
@@ -345,6 +351,7 @@ def chart_gpus(gpus: pl.DataFrame, *, with_others: bool = False) -> alt.LayerCha
     return finish_chart(alt.layer(areas, waiting_line), "What were the GPUs doing?", subtitle, table, height=HEIGHT_PX)
 
 
+@takes_frames
 def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
     """How is a step spread over all workloads of all runs?
 
@@ -563,6 +570,7 @@ def _rank_subjects(named: pl.DataFrame) -> list[str]:
     return ranked.head(MAX_LINES)["whose"].to_list()
 
 
+@takes_frames
 def chart_pressure(pressure: pl.DataFrame, subjects: list[str] | None = None) -> alt.LayerChart:
     """For which parts of the cluster did calls wait? Mean times by the components' own metrics, over the test.
 

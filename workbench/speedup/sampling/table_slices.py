@@ -62,7 +62,7 @@ def _list_files(path: Path) -> list[Path]:
 
 
 def _slice_table(name: str, path: Path, target: Path, share: float) -> TableSlice:
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq
 
     groups = list(_iterate_row_groups(_list_files(path)))
     n_rows = sum(group.n_rows for group in groups)
