@@ -54,13 +54,12 @@ TIERS = (
     (r"workbench (run|gallery)", "notebook"),
     (r"workbench speedup (?!profile)(?!.*--method seed)", "notebook"),
     (r"workbench sizing calc --config_file", "network"),
-    (r"workbench sizing (simulate|run|estimate|verify|manifests)", "notebook"),
+    (r"workbench sizing (simulate|run|import|estimate|verify|manifests)", "notebook"),
     (r"workbench scaletest (cluster|run|compare)|workbench scaletest plan .*--cluster", "cluster"),
     (r"workbench ", QUICK),
 )
 SMALLER = {
     "workbench sizing run": "--users 4,8,16 --max-step 2",
-    "workbench sizing verify": "--max-step 2",
     "workbench indicators run": "--rounds 2",
     "workbench indicators bisect": "--rounds 2",
     "workbench speedup record --engine": "--queries few.sql",
@@ -172,11 +171,12 @@ class Walk:
 
     def serve(self, words: list[str]) -> subprocess.CompletedProcess[str]:
         """Start a server of the page and wait until it answers."""
+        port = int(words[words.index("--port") + 1])
         with (self.folder / "served.log").open("w") as log:
             self.serving.append(subprocess.Popen(words, cwd=self.folder, env=self.environment, stdout=log, stderr=log))
         give_up = time.monotonic() + LIMIT_S
         while time.monotonic() < give_up and self.serving[-1].poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 return subprocess.CompletedProcess(words, 0)
             time.sleep(0.05)
         return subprocess.CompletedProcess(words, 1, "", (self.folder / "served.log").read_text())
@@ -303,6 +303,7 @@ PREPARED: dict[tuple[str, str], Callable[[Walk], None]] = {
     ("indicators-units.md", QUICK): unit_of_the_page,
     ("indicators.md", "notebook"): sessions_of_the_page,
     ("scaletest.md", "cluster"): small_scenario,
+    ("scaletest-how-to.md", "cluster"): small_scenario,
     ("README.md", "cluster"): cluster_of_the_readme,
     ("sizing-slope.md", QUICK): recorded_job,
     ("deploy.md", "notebook"): bucket_of_the_page,

@@ -126,7 +126,7 @@ def format_settings(laid: Path, out: Path) -> str:
 
 
 def expand_pattern(line: str, laid: Path, named: set[str]) -> Iterator[str]:
-    """A line of the menu; for a pattern one line each page that matches and that no other line names."""
+    """A line of the menu; for a pattern one line each page that matches and that no line above or by name has."""
     pattern = line.strip().removeprefix("- ")
     if "*" not in pattern:
         yield line
@@ -135,4 +135,5 @@ def expand_pattern(line: str, laid: Path, named: set[str]) -> Iterator[str]:
     for path in sorted(laid.glob(pattern)):
         name = path.relative_to(laid).as_posix()
         if name not in named:
+            named.add(name)
             yield f"{indent}- {name}"

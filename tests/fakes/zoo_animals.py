@@ -182,32 +182,32 @@ def _rates(*shares: float) -> dict[str, object]:
 
 
 ANIMALS: dict[str, Animal] = {
-    "silent queue": Animal("what is over queues, and nobody says so", Healthy),
-    "exact capacity": Animal("open loop, up to exactly what it ends", Healthy, _rates(0.5, 0.7, 0.85, 1.0)),
+    "silent queue": Animal("queues what exceeds its slots, and reports nothing", Healthy),
+    "exact capacity": Animal("open loop up to exactly its capacity", Healthy, _rates(0.5, 0.7, 0.85, 1.0)),
     "exact capacity, long limit": Animal(
-        "the same, with a limit that only time passes", Healthy, _rates(0.6, 0.8, 1.0), "p95<=20"
+        "the same, and only a long test exceeds the limit", Healthy, _rates(0.6, 0.8, 1.0), "p95<=20"
     ),
     "exact capacity, constant": Animal(
-        "evenly spaced arrivals at exactly what it ends", Healthy, {"arrivals": "constant", "rates": [4.8, 6.4, 8.0]}
+        "evenly spaced arrivals at exactly its capacity", Healthy, {"arrivals": "constant", "rates": [4.8, 6.4, 8.0]}
     ),
     "only at capacity": Animal(
-        "open loop at exactly what it ends, and nothing lower", Healthy, _rates(0.98, 1.0), "p95<=20"
+        "open loop at exactly its capacity, no lower level", Healthy, _rates(0.98, 1.0), "p95<=20"
     ),
-    "overload": Animal("open loop, well above what it ends", Healthy, _rates(0.5, 0.8, 1.25, 1.4), "p95<=20", 400),
-    "overload alone": Animal("open loop, only above what it ends", Healthy, _rates(1.25, 1.4), "p95<=30", 400),
-    "open loop": Animal("open loop, levels chosen", Healthy, OPEN),
+    "overload": Animal("open loop far above its capacity", Healthy, _rates(0.5, 0.8, 1.25, 1.4), "p95<=20", 400),
+    "overload alone": Animal("open loop only above its capacity", Healthy, _rates(1.25, 1.4), "p95<=30", 400),
+    "open loop": Animal("open loop, levels chosen by the sweep", Healthy, OPEN),
     "open loop, constant": Animal("the same, evenly spaced", Healthy, {"arrivals": "constant"}),
-    "429": Animal("refuses above 8 in flight", Refuses),
+    "429": Animal("refuses more than 8 in flight", Refuses),
     "503": Animal("the same with 503 and Retry-After", lambda **more: Refuses(status=503, admits=6, **more)),
     "503, open": Animal("the same in an open loop", lambda **more: Refuses(status=503, admits=6, **more), OPEN),
     "empty": Animal("empty answers above 8 in flight", lambda **more: Refuses(outcome="malformed", status=200, **more)),
     "error in 200": Animal(
-        "an error with status 200 above 8", lambda **more: Refuses(outcome="failed", status=200, **more)
+        "an error with status 200 above 8 in flight", lambda **more: Refuses(outcome="failed", status=200, **more)
     ),
     "error in stream": Animal(
-        "a stream that ends with an error, 4 %", lambda **more: Fails(outcome="failed", share=0.04, **more), never=True
+        "4 % of the streams end with an error", lambda **more: Fails(outcome="failed", share=0.04, **more), never=True
     ),
-    "apology": Animal("says sorry above 8 in flight", Apologises),
+    "apology": Animal("an apology with status 200 above 8 in flight", Apologises),
     "apology of usual length": Animal("the same, as long as an answer", lambda **more: Apologises(tokens=60, **more)),
     "apology, open": Animal("the same in an open loop", Apologises, OPEN),
     "shorter answers": Animal("answers a fifth as long under load", Shortens, need=25),
@@ -219,7 +219,7 @@ ANIMALS: dict[str, Animal] = {
         file_of_prompts=40,
     ),
     "cached prefixes": Animal(
-        "a known beginning saves two thirds", CachesPrefixes, true_service=Healthy, file_of_prompts=4000
+        "a known beginning saves two thirds of the time", CachesPrefixes, true_service=Healthy, file_of_prompts=4000
     ),
     "bimodal": Animal("6 % take twelve times as long", Bimodal, goal="p95<=9"),
     "bimodal at the quantile": Animal(
@@ -231,29 +231,29 @@ ANIMALS: dict[str, Animal] = {
     "slow start, long": Animal(
         "the same for ten minutes", lambda **more: StartsSlowly(first_s=600, **more), true_service=Healthy
     ),
-    "half dead": Animal("half of the requests to a dead replica", HalfDead, gpus=2, never=True),
+    "half dead": Animal("half of the requests go to a dead replica", HalfDead, gpus=2, never=True),
     "half silent": Animal(
         "the same, without an answer",
         lambda **more: HalfDead(outcome="timeout", takes_s=60, **more),
         gpus=2,
         never=True,
     ),
-    "clock slow": Animal("its clock shows half of the time", WrongClock),
+    "clock slow": Animal("its clock shows half the time", WrongClock),
     "clock fast": Animal("its clock shows twice the time", lambda **more: WrongClock(share=2.0, **more)),
     "500 in part": Animal("5 % fail", Fails, never=True),
     "truncated": Animal(
         "3 % of the streams break off", lambda **more: Fails(outcome="cut", share=0.03, **more), never=True
     ),
-    "collapse": Animal("does less under overload, closed loop", Collapses),
-    "collapse, open": Animal("does less under overload, open loop", Collapses, OPEN),
+    "collapse": Animal("its rate falls under overload, closed loop", Collapses),
+    "collapse, open": Animal("its rate falls under overload, open loop", Collapses, OPEN),
     "token bucket": Animal("a rate limit with a burst", TokenBucket, OPEN),
     "token bucket, closed": Animal("the same in a closed loop", TokenBucket),
     "heavy tail": Animal(
         "times with a coefficient of variation of 2", lambda **more: Healthy(cv=2.0, **more), goal="p95<=4"
     ),
     "deterministic": Animal("times without variation", lambda **more: Healthy(cv=0.0, **more)),
-    "few samples": Animal("20 requests a level", Healthy, {"least_samples": 20, "most_samples": 20}),
-    "time-out": Animal("what queues longest times out", Healthy, {"timeout_s": 4.0} | OPEN),
+    "few samples": Animal("20 requests per level", Healthy, {"least_samples": 20, "most_samples": 20}),
+    "time-out": Animal("the longest waits time out", Healthy, {"timeout_s": 4.0} | OPEN),
     "one at a time": Animal(
         "a GPU serves one request", lambda **more: Healthy(slots=1, mean_s=0.2, **more), goal="p95<=0.45"
     ),

@@ -1,4 +1,7 @@
-"""What was said of each animal of the zoo and what is true, in Markdown: `python -m tests.fakes.zoo_table [SEEDS]`."""
+"""The need of each animal of the zoo and the answer, in Markdown: `python -m tests.fakes.zoo_table [SEEDS]`.
+
+The list is that of `docs/guide/sizing-measured.md`.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,26 @@ from tests.fakes.zoo_animals import ANIMALS
 
 
 def describe_told(told: Told) -> str:
-    """A number with exit code 0, or why there is none."""
-    if not told.exit_code:
-        return f"{told.answer.recommended}"
-    number = "" if told.answer.recommended is None else f"{told.answer.recommended}, "
-    bound = "at least, " if "at least" in told.answer.estimates["verdict"].to_list() else ""
-    failed = told.answer.verification is not None
-    return f"{number}{bound}exit code 1{': verification did not hold' if failed else ''}"
+    """The need and the number of an answer, or why there is none."""
+    need = "none" if told.need is None else f"{told.need}"
+    is_bound = "at least" in told.answer.estimates["verdict"].to_list()
+    number = told.answer.recommended or ("a lower bound" if is_bound else "no number")
+    failed = told.exit_code and told.answer.verification is not None
+    return f"{need} → {number}{' (verification)' if failed else ''}"
 
 
 def main(seeds: int) -> None:
-    """Print a row for each animal, and how many numbers with exit code 0 were wrong."""
-    print("| service | true need | said, seed 0 | numbers with exit code 0 | wrong |")
-    print("|---|---|---|---|---|")
+    """Print the animals by how many of their answers have exit code 0, and how many of those numbers were wrong."""
+    groups: dict[int, list[str]] = {}
     n_numbers = n_wrong = 0
     for name, animal in ANIMALS.items():
         told = [ask(animal, seed) for seed in range(seeds)]
         numbers, wrong = sum(not one.exit_code for one in told), sum(one.is_wrong for one in told)
         n_numbers, n_wrong = n_numbers + numbers, n_wrong + wrong
-        need = "no number" if told[0].need is None else str(told[0].need)
-        print(
-            f"| {name}: {animal.about} | {need} | {describe_told(told[0])} | {numbers} of {seeds} | {wrong} |",
-            flush=True,
-        )
+        groups.setdefault(numbers, []).append(f"{name}: {describe_told(told[0])}")
+        print(f"{name}: {animal.about}", file=sys.stderr, flush=True)
+    for numbers, told_of in sorted(groups.items(), reverse=True):
+        print(f"- **Exit code 0 in {numbers} of {seeds} seeds** ({len(told_of)}): {'; '.join(told_of)}.")
     print(f"\n{n_wrong} wrong of {n_numbers} numbers with exit code 0, {len(ANIMALS)} services, seeds 0 to {seeds - 1}")
 
 

@@ -1,4 +1,4 @@
-"""The guide's table of differences names a test for each, and its example is what the command prints."""
+"""The example of the guide is what the command prints."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def test_the_example_is_what_the_command_prints() -> None:
         for level in runtime
     }
     done = sizing.calculate(levels=levels, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)
-    shown = GUIDE.split("The second prints", 1)[1].split("```\n", 2)[1]
+    shown = GUIDE.split("The first prints", 1)[1].split("```\n", 2)[1]
     assert shown.rstrip("\n") == "\n".join(calc_outputs.format_calculation(done.calculation))
