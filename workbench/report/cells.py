@@ -32,6 +32,8 @@ MAX_MARKUP = 200_000
 RAISES_TAG = "raises-exception"
 # A chart that stays where it is: the first without it stands at the top of the page.
 IN_PLACE_TAG = "in-place"
+# Jupyter's tag of cells that run in a live notebook only: a page has nothing of them.
+LIVE_ONLY_TAG = "skip-execution"
 _CHART_MIME = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.|\+)json")
 _IMAGES = ("image/png", "image/jpeg", "image/gif")
 _HEADING = re.compile(r"\A\s*#[ \t]+(?P<title>[^\n]+?)[ \t]*#*[ \t]*(?:\n|\Z)")
@@ -159,7 +161,8 @@ class PageContent:
 def prepare_page(notebook: Any, record: dict[str, Any], token: str) -> PageContent:
     """Turn the outputs of each cell into a fragment (in its metadata); find title, headline and failure."""
     page = PageContent(token)
-    notebook.cells = [cell for cell in notebook.cells if BANNER_TAG not in cell.metadata.get("tags", [])]
+    left_out = {BANNER_TAG, LIVE_ONLY_TAG}
+    notebook.cells = [cell for cell in notebook.cells if not left_out & set(cell.metadata.get("tags", []))]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = embed_attachments(cell.source, cell.get("attachments") or {})
