@@ -18,7 +18,6 @@ from workbench.console.options import (
     ModelCommand,
     OptionValues,
     build_group,
-    find_sample,
     parse_json_option,
     parse_numbers,
     parse_pairs,
@@ -29,6 +28,7 @@ from workbench.core.files import SHIPPED
 from workbench.sizing.commands.estimate import Price, Rate, Users
 from workbench.sizing.config import SweepConfig
 
+SAMPLE = str(SHIPPED / "data/samples/eventlogs/tpch_sf0.1.zstd")
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
@@ -225,12 +225,30 @@ def test_help_tells_the_models_default_and_meaning() -> None:
     assert "[default: 200]" in told
 
 
-def test_samples_of_the_examples_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "data/samples/eventlogs/failing.zstd"
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (["--field", "sample:tpch_sf0.1"], SAMPLE),
+        (["--field=sample:eventlogs/tpch_sf0.1.zstd"], SAMPLE),
+        (["--field", "name=sample:tpch_sf0.1"], f"name={SAMPLE}"),
+        (["--field", "name=sample:42"], "name=sample:42"),
+        (["--field", "data/samples/eventlogs/tpch_sf0.1.zstd"], SAMPLE),
+    ],
+)
+def test_an_argument_that_names_a_sample_is_its_path(
+    given: list[str], value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Log(BaseModel):
+        field: str
+
     monkeypatch.chdir(tmp_path)
-    assert find_sample(name) == str(SHIPPED / name)
-    assert find_sample("data/samples/none.zstd") == "data/samples/none.zstd"
-    assert find_sample("data/samples/../../README.md") == "data/samples/../../README.md"
-    (tmp_path / name).parent.mkdir(parents=True)
-    (tmp_path / name).touch()
-    assert find_sample(name) == name
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    seen = []
+
+    @app.command(cls=ModelCommand)
+    @take_options_from(Log, "field")
+    def read(log: OptionValues) -> None:
+        seen.append(log["field"])
+
+    app(given, standalone_mode=False)
+    assert seen == [value]

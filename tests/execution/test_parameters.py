@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.worlds.parameters import judge_world
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.samples import find_sample
 from workbench.execution import discovery, parameters
 
 CELL = '''
@@ -547,3 +548,33 @@ def test_a_file_of_parameters_has_no_integer_in_another_form(text: str, tmp_path
     assert f"'{text}'" in str(refusal.value)
     path.write_text(f"job: '{text}'\nn: -12\nzero: 0\n")
     assert parameters.read_values_file(path) == {"job": text, "n": -12, "zero": 0}
+
+
+def test_samples_are_given_by_name_to_paths_of_any_notebook(tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    source = 'event_log: str = "x"\nsource: str = "../here"\nlabel: str = ""\nsides = {}'
+    declared = parameters.parse_parameters(source)
+    given = {
+        "event_log": "sample:failing",
+        "source": "sample:points",
+        "label": "sample:42",
+        "sides": {"logs": ["sample:failing"]},
+    }
+    found = parameters.resolve_values(declared, values=given)
+    found = parameters.make_paths_absolute(found, declared, base=tmp_path, notebook_folder=tmp_path / "notebooks")
+    log = find_sample("sample:failing")
+    assert found.given == {
+        "event_log": log,
+        "source": find_sample("sample:points"),
+        "label": "sample:42",
+        "sides": {"logs": [log]},
+    }
+    plan = discovery.RunPlan(Path("a.ipynb"), None, found)
+    assert "-p event_log=sample:failing" in plan.command
+
+
+def test_a_wrong_name_of_a_sample_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    declared = parameters.parse_parameters('event_log: str = "x"')
+    found = parameters.resolve_values(declared, {"event_log": "sample:faling"})
+    with pytest.raises(ConfigError, match="did you mean sample:failing"):
+        parameters.make_paths_absolute(found, declared, base=tmp_path, notebook_folder=tmp_path)

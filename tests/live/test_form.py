@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from tests.conftest import ROOT
+from workbench.core.samples import find_sample
 from workbench.execution import parameters
 from workbench.live import form as live_form
 from workbench.live.file_picker import Pick
@@ -160,3 +161,14 @@ def test_what_is_no_json_of_its_type_is_told_below_the_field(name: str, text: st
     field = next(field for field in live_form.list_fields(NestedSettings) if field.name == name)
     _, problems = live_form.check_values(NestedSettings, {name: live_form.parse_field_value(field, text)})
     assert said in problems[name]
+
+
+def test_a_panel_takes_samples_by_name_and_tells_a_wrong_one_below_the_field() -> None:
+    class Logs(BaseModel):
+        logs: Annotated[list[str], Pick("log", files=("*.zstd",))] = []
+
+    config, problems = check_values(Logs, {"logs": ["sample:failing", "own.zstd"]})
+    assert config
+    assert config.logs == [find_sample("sample:failing"), "own.zstd"]
+    config, problems = check_values(Logs, {"logs": ["sample:faling"]})
+    assert "did you mean sample:failing?" in problems["logs"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from workbench.capacity.study import Study
 
 FIRST_STEPS = """\
-  workbench capacity plan --sizing data/samples/capacity/sizing
+  workbench capacity plan --sizing sample:capacity/sizing
   workbench run capacity_plan           the report, from recorded runs of all areas
 """
 
@@ -25,8 +25,8 @@ app = build_group(
 
 @app.command(
     epilog="\b\nExamples:\n"
-    "  workbench capacity plan --speedup RUN --sizing RUN -f plan.yaml\n"
-    "  workbench capacity plan --sizing data/samples/capacity/sizing --json"
+    "  workbench capacity plan --speedup sample:capacity/speedup --sizing sample:capacity/sizing\n"
+    "  workbench capacity plan --sizing sample:capacity/sizing --json"
 )
 def plan(
     speedup: Annotated[

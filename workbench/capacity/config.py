@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from workbench.core.errors import ConfigError
+from workbench.core.samples import find_sample
 from workbench.core.schema import StrictModel, validate_model
 from workbench.execution import parameters
 from workbench.live.file_picker import Pick
@@ -359,7 +360,7 @@ def read_plan_file(path: Path | None, overrides: Mapping[str, Any]) -> PlanConfi
             where="--speedup, --sizing",
             found="neither",
             allowed="a run folder of one or both",
-            do="for an example: workbench capacity plan --sizing data/samples/capacity/sizing",
+            do="for an example: workbench capacity plan --sizing sample:capacity/sizing",
         )
     return build_plan_config(values | dict(overrides), where="the plan" if path is None else str(path))
 
@@ -374,7 +375,7 @@ def _read_values(path: Path) -> dict[str, Any]:
     values = parameters.read_values_file(path)
     for name in RUNS:
         if isinstance(values.get(name), str) and values[name]:
-            values[name] = str(path.parent / values[name])
+            values[name] = str(path.parent / find_sample(values[name]))
     return values
 
 

@@ -22,11 +22,12 @@ from workbench.core.files import UnwritableError, default_place
 EXAMPLES = """\b
 Examples:
   workbench run all --jobs 2            every notebook, on the sample data
-  workbench run profile -p event_log=app.zstd -p top_operators=5
-                                        one notebook, on your event log
-  workbench gallery data/runs           an index page over the reports
+  workbench run profile -p event_log=sample:failing
+                                        one notebook, on another event log: yours, or a sample
+  workbench gallery                     an index page over the reports
   workbench lab                         the same notebooks, live
   workbench init DIR                    a project of your own, with copies of the notebooks
+  workbench samples                     inputs to try commands on
   workbench doctor                      what this machine can run
 """
 
@@ -119,7 +120,7 @@ def _options(
 
 @app.command(
     epilog="\b\nExamples:\n"
-    "  workbench run 08_profile -p event_log=app.zstd --open\n"
+    "  workbench run 08_profile -p event_log=sample:failing --open\n"
     "  workbench run speedup sizing -p speedup.level=0.8 --jobs 2\n"
     "  workbench run 01_speedup --parameters"
 )
@@ -202,6 +203,17 @@ def init(
     from workbench.cli import project
 
     typer.echo(project.format_layout(folder, project.lay_out_project(folder, with_samples=not no_samples)))
+
+
+@app.command(epilog="\b\nExample:\n  workbench samples && workbench speedup profile sample:tpch_sf0.1")
+def samples(as_json: JsonFlag = False) -> None:
+    """List the shipped samples by the names that stand for their paths.
+
+    `sample:NAME` is an input wherever a command, a parameter or a panel takes a path, from any folder.
+    """
+    from workbench.cli import sample_list
+
+    sample_list.print_samples(as_json=as_json)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from workbench.console.finish import JsonFlag
 from workbench.console.options import build_group
 
 FIRST_STEPS = """\
-  workbench forecast score --ledger data/samples/forecasts/ledger.jsonl
+  workbench forecast score --ledger sample:ledger
   workbench forecast add RUN            when a run has predicted something
   workbench forecast match RUN          when a later run has measured it
 """
@@ -35,7 +35,7 @@ Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="A remark to k
 
 @app.command(
     epilog="\b\nExamples:\n"
-    "  workbench forecast add data/samples/capacity/sizing --ledger mine.jsonl\n"
+    "  workbench forecast add sample:capacity/sizing --ledger mine.jsonl\n"
     "  workbench forecast add --area speedup --subject 'application etl' --quantity 'time on the candidate'"
     " --value 310 --low 280 --high 350 --unit s"
 )
@@ -135,7 +135,7 @@ def match(
     )
 
 
-@app.command(epilog="\b\nExample:\n  workbench forecast score --ledger data/samples/forecasts/ledger.jsonl")
+@app.command(epilog="\b\nExample:\n  workbench forecast score --ledger sample:ledger")
 def score(
     show_open: Annotated[bool, typer.Option("--open", help="Also list the forecasts without an outcome.")] = False,
     in_time: Annotated[

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-import os
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from workbench.console.screen import open_screen
 from workbench.core.errors import ConfigError
-from workbench.core.files import SHIPPED
+from workbench.core.samples import PREFIX, find_sample, is_sample
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -142,12 +141,12 @@ def take_options_from(
     return decorate
 
 
-def find_sample(text: str) -> str:
-    """The shipped sample that `data/samples/...` means where the present folder has none; any other text is itself."""
-    if not text.startswith("data/samples/") or os.path.lexists(text):
-        return text
-    sample = SHIPPED / text
-    return str(sample) if ".." not in sample.parts and sample.exists() else text
+def _find_given_sample(text: str) -> str:
+    """An argument with the path of the sample that it names: `sample:NAME`, `--flag=sample:NAME`, `KEY=sample:NAME`."""
+    key, equals, value = text.partition("=")
+    if equals and (key.startswith("-") or is_sample(value)) and value.startswith(PREFIX):
+        return f"{key}={find_sample(value)}"
+    return find_sample(text)
 
 
 class HelpCommand(TyperCommand):
@@ -163,8 +162,8 @@ class HelpCommand(TyperCommand):
         return parameters if at is None else [*parameters[: at + 1], _build_wide_option(), *parameters[at + 1 :]]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; samples of the help's examples are found from any folder."""
-        return super().parse_args(ctx, [find_sample(text) for text in args])
+        """Read the arguments; samples are found by name, and those of examples from any folder."""
+        return super().parse_args(ctx, [_find_given_sample(text) for text in args])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, its output fitted to the terminal."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = build_group(
     "Read Spark event logs into tables.",
-    first_steps="  workbench eventlog facts data/samples/eventlogs/failing.zstd --out facts --csv",
+    first_steps="  workbench eventlog facts sample:failing --out facts --csv",
 )
 
 
@@ -49,7 +49,7 @@ def facts(
     the damage and marked incomplete; what a log shows to be missing is listed, and in the table completeness. Exit code
     1 when a log is damaged, unreadable or lacks parts, 2 when a path has no event log.
 
-    Example: workbench eventlog facts data/samples/eventlogs --out facts && ls facts/tables
+    Example: workbench eventlog facts sample:eventlogs --out facts && ls facts/tables
     """
     from workbench.console import terminal
     from workbench.core.books import BOOKS, describe_broken_books

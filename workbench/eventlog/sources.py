@@ -15,6 +15,7 @@ import msgspec
 from workbench.core.errors import InputError
 from workbench.core.files import open_store, raise_as_os_errors
 from workbench.core.formats import format_items
+from workbench.core.samples import find_sample
 from workbench.eventlog.codecs import (
     ENDINGS,
     HEAD_BYTES,
@@ -77,7 +78,8 @@ class LogSource:
 
 
 def list_logs(path: str) -> list[LogSource]:
-    """List the event logs at a local path or fsspec URL: the file itself, or all logs in the folder and below it."""
+    """List the event logs at a path, URL or `sample:NAME`: the file itself, or all logs in the folder and below it."""
+    path = find_sample(path)
     shown = remove_secrets(path)
     store, root = _open_store(path)
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import SHIPPED, find_project_folder
+from workbench.core.samples import spell_sample
 from workbench.execution import parameters
 
 if TYPE_CHECKING:
@@ -59,8 +60,17 @@ def _format_value(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return str(value)
+        return json.dumps(_spell_samples(value), ensure_ascii=False, separators=(",", ":"))
+    return str(_spell_samples(value))
+
+
+def _spell_samples(value: Any) -> Any:
+    """A value with the names of shipped samples, which hold on any machine, in place of their paths."""
+    if isinstance(value, list):
+        return [_spell_samples(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _spell_samples(item) for key, item in value.items()}
+    return spell_sample(value) if isinstance(value, str) else value
 
 
 def find_heading(cell: Any) -> str | None:

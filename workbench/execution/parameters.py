@@ -26,7 +26,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from workbench.core import formats, redaction
+from workbench.core import formats, redaction, samples
 from workbench.core.data_files import find_foreign_part, parse_json, parse_yaml, read_yaml_file
 from workbench.core.errors import ConfigError, InputError
 
@@ -613,9 +613,10 @@ def make_paths_absolute(
 ) -> ResolvedValues:
     """Make given paths absolute that are relative to `base`, since the notebook runs in its own folder.
 
-    A text is a path when the parameter's name says so (`is_path_name`), when the parameter's default is a file or
-    folder that exists, or when the text has a slash and exists below `base`. URLs and absolute paths stay, and so do
-    paths that only exist below the notebook's folder, so that a default can be repeated as it is.
+    `sample:NAME` is the path of a shipped sample. A text is a path when the parameter's name says so (`is_path_name`),
+    when the parameter's default is a file or folder that exists, or when the text has a slash and exists below `base`.
+    URLs and absolute paths stay, and so do paths that only exist below the notebook's folder, so that a default can be
+    repeated as it is.
     """
     by_name = {parameter.name: parameter for parameter in declared}
     changed = {
@@ -636,6 +637,9 @@ def _make_path_absolute(name: str, default: Any, value: Any, base: Path, noteboo
         }
     if not isinstance(value, str) or not value or "://" in value or "\0" in value or name.endswith(ENV_SUFFIX):
         return value
+    if value.startswith(samples.PREFIX):
+        is_meant = is_path_name(name) or _is_path_there(default, notebook_folder) or samples.is_sample(value)
+        return samples.find_sample(value) if is_meant else value
     path = Path(value).expanduser() if value.startswith("~") else Path(value)
     exists = _is_there(base, path)
     if not exists and _is_there(notebook_folder, path):

@@ -17,7 +17,7 @@ from workbench.indicators.commands.time import time
 
 FIRST_STEPS = """\
   workbench indicators run --stack numpy==2.2.6 --stack numpy==2.4.6 --indicator sort
-  workbench indicators recommend data/samples/indicators/numpy --mix sort=0.7,matmul=0.3 --out chosen
+  workbench indicators recommend sample:numpy --mix sort=0.7,matmul=0.3 --out chosen
   workbench run indicators              the report, of a recorded session
 """
 

@@ -8,8 +8,11 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from workbench.core.errors import ConfigError
 from workbench.core.formats import escape_html
+from workbench.core.samples import PREFIX, find_sample
 
 MAX_SCANNED = 5_000
 MAX_LISTED = 300
@@ -35,6 +38,23 @@ class Pick:
     what: str
     files: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Values of the field, each with the path of the sample that it names."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(_find_samples, handler(source))
+
+
+def _find_samples(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_find_samples(item) for item in value]
+    try:
+        return find_sample(value) if isinstance(value, str) and value.startswith(PREFIX) else value
+    except ConfigError as error:
+        # An error of the field.
+        facts = [str(error.facts[name]) for name in ("allowed", "do") if error.facts[name]]
+        raise ValueError(f"{error.what}: {'; '.join([value, *facts])}") from None
 
 
 @dataclass(frozen=True)

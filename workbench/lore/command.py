@@ -11,7 +11,7 @@ from workbench.lore.commands.run import run
 from workbench.lore.commands.session import session
 
 FIRST_STEPS = """\
-  workbench lore tag data/samples/lore/query.sql --data data/samples/lore/tables
+  workbench lore tag sample:lore/query --data sample:lore/tables
   workbench run lore                    a dump, its replay and the report
 """
 

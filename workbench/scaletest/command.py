@@ -17,9 +17,9 @@ from workbench.scaletest.commands.runai_commands import (
 )
 
 FIRST_STEPS = """\
-  workbench scaletest plan data/samples/scaletest/scenarios/first-test.yaml
+  workbench scaletest plan sample:first-test
   workbench scaletest cluster up        a real control plane on this machine
-  workbench scaletest run data/samples/scaletest/scenarios/first-test.yaml --cluster local
+  workbench scaletest run sample:first-test --cluster local
   workbench run scaletest               the report, of recorded runs
 """
 

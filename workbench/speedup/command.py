@@ -13,9 +13,9 @@ from workbench.speedup.commands.record import record, validate
 from workbench.speedup.commands.sample import sample
 
 FIRST_STEPS = """\
-  workbench speedup profile data/samples/eventlogs/tpch_sf0.1.zstd
-  workbench speedup generate data/samples/speedup/tpch-sf1 --output factors.json
-  workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
+  workbench speedup profile sample:tpch_sf0.1
+  workbench speedup generate sample:tpch-sf1 --output factors.json
+  workbench speedup qualify sample:tpch_sf0.1 --factors factors.json
   workbench run speedup                 the report
 """
 

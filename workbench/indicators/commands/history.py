@@ -55,7 +55,7 @@ def history(
     Exit code 0 with an answer. With --since 1 for a regression, also where it is not excluded or nothing was measured
     since; without it 1 for too few sessions.
 
-    Example: workbench indicators history sort --since 2026-11-01
+    Example: workbench indicators history sort --points sample:points
     """
     from workbench.indicators.history import study
     from workbench.indicators.history.history_points import HistoryFilter, load_history

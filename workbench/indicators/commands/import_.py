@@ -180,7 +180,7 @@ def export(
     Times are converted to seconds and sizes to bytes; metrics with other units are listed and skipped. pyperf ignores
     rounds, so differences that its compare_to finds may be drift of the machine. Verdicts are in the session's report.
 
-    Example: workbench indicators export SESSION --out suites/ && pyperf compare_to suites/*.json --table
+    Example: workbench indicators export sample:numpy --out suites/ && pyperf compare_to suites/*.json --table
     """
     from workbench.core.errors import ConfigError
     from workbench.indicators.store import pyperf_suites

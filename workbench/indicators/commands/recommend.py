@@ -80,8 +80,9 @@ def recommend(
 
     Exit code 0 with a recommendation (also to keep the baseline), 1 without one.
 
-    Example: workbench indicators recommend data/runs/indicators --mix sort=0.5,matmul=0.5
+    Example: workbench indicators recommend sample:numpy --mix sort=0.5,matmul=0.5
     """
+    from workbench.core.samples import copy_sample
     from workbench.indicators import summary
     from workbench.indicators.recommendation import recommender
     from workbench.indicators.store.sql_database import refuse_password
@@ -89,6 +90,7 @@ def recommend(
     refuse_password(database)
     request = _build_request(settings, next_stacks)
     folder = recommender.choose_session(folders, session)
+    folder = folder if out else copy_sample(folder)
     result, solved = _build_recommendation(folder, request, stacks, unit or [], database)
     written = _write_outputs(result, solved, out or folder / "tables", requirements, pylock, next_stacks)
     finish_command(

@@ -61,8 +61,11 @@ def show(
 ) -> None:
     """Query the database, read-only, and show a table; without a query, list the queries.
 
-    Examples: workbench indicators show runs --status timeout
-    workbench indicators show --sql 'SELECT "case", count(*) AS n FROM run GROUP BY 1'
+    Examples, after workbench indicators sync sample:numpy --database numpy.db:
+
+    workbench indicators show runs --database numpy.db --status timeout
+
+    workbench indicators show --database numpy.db --sql 'SELECT "case" FROM run'
     """
     from workbench.core.errors import ConfigError
     from workbench.indicators.store import sql_queries

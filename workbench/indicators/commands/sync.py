@@ -39,7 +39,7 @@ def sync(
 
     Exit code 0 if runs were inserted, existed or are waited for; 1 if all failed (with --strict: if any failed).
 
-    Example: workbench indicators sync data/runs/indicators
+    Example: workbench indicators sync sample:numpy --database numpy.db
     """
     from workbench.console.terminal import show_progress_count
     from workbench.indicators.store.archive_sync import sync_sessions

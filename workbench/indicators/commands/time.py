@@ -62,7 +62,7 @@ def time(
 
     Exit codes are those of `run`.
 
-    Example: workbench indicators time --command 'new=sort -u words.txt' -- 'sort words.txt | uniq'
+    Example: workbench indicators time --command 'new=seq 99999 | sort -u' -- 'seq 99999 | sort | uniq'
 
     Example: workbench indicators time --threads 4 --scan jobs=1,2,4 --prepare 'make clean' -- 'make -j {jobs}'
     """

@@ -90,7 +90,7 @@ def dump(
     Ids come from `workbench lore tag` of the same query and settings. Keys spark.rapids.sql.lore.* in --conf count,
     too; options override them. Exit code 2 when something is refused, with --non-strict when nothing was dumped.
 
-    Example: workbench lore dump query.sql --data tables/ --ids '9[0]' --path dumps/q
+    Example: workbench lore dump sample:lore/query --data sample:lore/tables --ids '9[0]' --path dumps/q
     """
     from workbench import lore
     from workbench.console.terminal import print_text

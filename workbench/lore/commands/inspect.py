@@ -28,7 +28,7 @@ def inspect(
     Reads dumps of the RAPIDS accelerator, too. It starts no JVM and unpickles nothing, so it is safe on dumps that you
     do not trust. Exit code 1 when something is damaged or never loaded.
 
-    Example: workbench lore inspect dump/loreId-7
+    Example: workbench lore inspect dumps/q/loreId-9
     """
     from workbench.lore.dump_reader import dump_inspection
     from workbench.lore.dump_reader.dump_inspection import inspect_dumps
@@ -135,7 +135,7 @@ def tag(
     Ids are given in post-order over the final plan. The same query on the same data has the same ids as long as AQE
     decides alike; --out keeps the plan, and a dump with --tagged is refused when the plan has changed.
 
-    Example: workbench lore tag query.sql --data tables/ --out tagged.json
+    Example: workbench lore tag sample:lore/query --data sample:lore/tables --out tagged.json
     """
     import json
 

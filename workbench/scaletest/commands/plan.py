@@ -40,7 +40,7 @@ def plan(
 
     Exit code 1 when a check would refuse the test.
 
-    Example: workbench scaletest plan scenario.yaml --cluster local
+    Example: workbench scaletest plan sample:first-test --cluster local
     """
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
@@ -158,7 +158,7 @@ def trace(
     and pai_task_table.csv), its pod lists of 2023 (openb_pod_list_*.csv), and any CSV file with the columns submit_s,
     run_s and gpus_per_pod (and pods, where jobs have several). Jobs that cannot be replayed are left out and counted.
 
-    Example: workbench scaletest trace openb_pod_list_default.csv --skip 1000 --out replay
+    Example: workbench scaletest trace sample:jobs --skip 100 --out replay
     """
     from workbench.console.finish import finish_command
     from workbench.core.errors import ConfigError
@@ -197,7 +197,7 @@ def setup(
     namespaces need is kept: the larger quotas, all rights. `workbench scaletest plan SCENARIO
     --rbac` prints the same objects as YAML.
 
-    Example: workbench scaletest setup scenario.yaml --context admin@lab
+    Example: workbench scaletest setup sample:first-test --context admin@lab
     """
     import asyncio
 

@@ -82,7 +82,7 @@ def show(
 
     Exit code 0 when the run is valid, 1 when it is not; the reasons are printed.
 
-    Example: workbench scaletest show data/runs/scaletest/20261122T031500Z-1a2b3c
+    Example: workbench scaletest show sample:scaletest/league/00-kai-scheduler
     """
     from workbench.console.finish import finish_command
     from workbench.core.errors import ConfigError
@@ -132,7 +132,7 @@ def compare(
 
     Exit code 0 when all runs are valid, 1 when one is not; the reasons are printed.
 
-    Example: workbench scaletest compare data/runs/scaletest/20261122T031500Z-1a2b3c
+    Example: workbench scaletest compare sample:scaletest/league
     """
     from workbench.console.finish import finish_command
     from workbench.core.errors import ConfigError, InputError

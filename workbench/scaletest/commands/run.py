@@ -87,7 +87,7 @@ def run(
     Exit code 0 when the run is valid, 1 when it is not (the reasons are printed), 2 when it did not start, 130 after
     Ctrl-C.
 
-    Example: workbench scaletest run scenario.yaml --cluster local
+    Example: workbench scaletest run sample:first-test --cluster local
     """
     from workbench.core.errors import ConfigError
     from workbench.scaletest.test_run.variant_turns import VariantTurns

@@ -45,7 +45,7 @@ def export_upstream(
 
     Exit code 0 when all workloads are exported, 1 when some are left out.
 
-    Example: workbench scaletest export-upstream data/runs/scaletest/20260101T100000Z-abc123 --out logs
+    Example: workbench scaletest export-upstream data/runs/scaletest/RUN --out logs
     """
     from workbench.console.finish import finish_command
     from workbench.scaletest.compat_runai.runai_files import export_run

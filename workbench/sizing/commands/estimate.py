@@ -51,10 +51,12 @@ def estimate(
 
     Exit code 0 with a number for every goal, 1 without (the reason and the levels to add are printed), 2 for wrong use.
 
-    Example: workbench sizing estimate data/runs/sizing/RUN --target-users 150
+    Example: workbench sizing estimate sample:gpu/sizing --target-users 150
     """
+    from workbench.core.samples import copy_sample
     from workbench.sizing.estimation import sweep_store
 
+    folders = [copy_sample(folders[0]), *folders[1:]]
     answer = sweep_store.estimate_sweeps(
         folders,
         sweep_store.choose_target_load(target_users, target_rate, target_sessions),
@@ -104,8 +106,9 @@ def verify(
 
     Exit code 0 when every target held, 1 when not, 2 for wrong use, 130 after Ctrl-C.
 
-    Example: workbench sizing verify data/runs/sizing/RUN --url http://127.0.0.1:8000 --gpus 18
+    Example: workbench sizing verify sample:gpu/sizing --url http://127.0.0.1:8000 --gpus 18
     """
+    from workbench.core.samples import copy_sample
     from workbench.sizing.estimation import verification
     from workbench.sizing.load.sweep_report import terminal_watcher
 
@@ -113,7 +116,7 @@ def verify(
     limits |= {"max_tokens": max_tokens, "max_cost": max_cost}
     with terminal_watcher() as watcher:
         outcome = verification.run_verification(
-            folder,
+            copy_sample(folder),
             url=url,
             gpus=gpus,
             predicted=predicted,

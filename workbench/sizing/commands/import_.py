@@ -41,7 +41,7 @@ def import_(
 
     Exit code 1 when no level can be sized.
 
-    Example: workbench sizing import artifacts/ --gpus 2
+    Example: workbench sizing import sample:aiperf/users --gpus 2
     """
     from workbench.sizing.config import Goal
     from workbench.sizing.other_tools import sweep_import

@@ -37,7 +37,7 @@ def compare(
     query by query. It compares one run per side, so differences of a few percent are noise; use generate for factors
     with intervals. Exit code 1 when the logs cannot be compared, because they read different data for example.
 
-    Example: workbench speedup compare spark.zstd comet.zstd --query q3
+    Example: workbench speedup compare sample:tpch-sf1 --query q3
     """
     from workbench.report.display import table
     from workbench.speedup.comparison.run_comparison import choose_logs, compare_logs, write_comparison

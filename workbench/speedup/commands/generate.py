@@ -47,7 +47,7 @@ def generate(
 
     Factors of several recordings of the same engines rest on the queries of all.
 
-    Example: workbench speedup generate data/samples/speedup/tpch-sf1 --output factors.json
+    Example: workbench speedup generate sample:tpch-sf1 --output factors.json
     """
     from workbench.core.errors import ConfigError
     from workbench.speedup.commands import methods

@@ -25,7 +25,7 @@ def plan(settings: OptionValues, out: RunFolder = None, as_json: JsonFlag = Fals
 
     Example: workbench speedup plan --suite tpch --scale 0.01 --engine comet
 
-    With a run: workbench speedup plan --suite tpcds --engine comet@4.1 --baseline-log spark.zstd --check comet.zstd
+    With a run: workbench speedup plan --suite tpcds --engine comet@4.1 --baseline-log SPARK_LOG --check COMET_LOG
     """
     from workbench.report.display import table
     from workbench.speedup import tables

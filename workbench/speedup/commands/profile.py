@@ -50,7 +50,7 @@ def profile(
     With --csv, --eventlogs and --local_folder it only writes the tables that the original seed scripts read, and
     prints their paths.
 
-    Example: workbench speedup profile data/samples/eventlogs/tpch_sf0.1.zstd
+    Example: workbench speedup profile sample:tpch_sf0.1
     """
     from workbench.core.errors import ConfigError
     from workbench.eventlog.reader import read_event_logs
@@ -145,7 +145,7 @@ def explain(
 
     Factors and reports are made from these pieces. In a recording, warm runs count; in a single log, all runs.
 
-    Example: workbench speedup explain q1 HashAggregate --log data/samples/speedup/tpch-sf1
+    Example: workbench speedup explain q1 HashAggregate --log sample:tpch-sf1
     """
     from workbench.report.display import table
     from workbench.speedup.attribution.operator_explanation import explain_operator, read_sessions

@@ -162,7 +162,7 @@ def qualify(
     attempts are not counted. A CPUOperator,Score file (*.csv) implies --method seed. Exit code 1 when a log has holes
     or was unreadable, or no application could be judged.
 
-    Example: workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
+    Example: workbench speedup qualify sample:tpch_sf0.1 --factors factors.json
     """
     from workbench.console.terminal import show_progress_count
     from workbench.core.errors import ConfigError

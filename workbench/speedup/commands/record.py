@@ -117,9 +117,9 @@ def validate(
     and --gpu_profile imply --method seed; there, exit code 1 when a log or an application could not be used: it is
     named, and the others are.
 
-    Example: workbench speedup validate data/samples/speedup/tpch-sf1
+    Example: workbench speedup validate sample:tpch-sf1
 
-    Carried over: workbench speedup validate data/samples/speedup/tpch-sf1 --on data/samples/speedup/tpcds-sf0.05
+    Carried over: workbench speedup validate sample:tpch-sf1 --on sample:tpcds-sf0.05
     """
     from workbench.core.errors import ConfigError
     from workbench.speedup.commands import methods

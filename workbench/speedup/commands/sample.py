@@ -20,10 +20,10 @@ def sample(settings: OptionValues, as_json: JsonFlag = False) -> None:
     The same share of the rows of each large table is taken, small tables are whole. What the factors get wrong on a
     slice, they are taken to get wrong on the whole. Exit code 1 when no sample counts, or one failed.
 
-    Example: workbench speedup sample --baseline-log spark.zstd --factors factors.json --suite tpcds --scale 10
+    Example: workbench speedup sample --baseline-log LOG --factors factors.json --suite tpcds --scale 10
     --budget 10% --out data/runs/sample
 
-    Then: workbench speedup qualify spark.zstd --factors factors.json --sample data/runs/sample
+    Then: workbench speedup qualify LOG --factors factors.json --sample data/runs/sample
     """
     from workbench.report.display import table
     from workbench.speedup import tables
