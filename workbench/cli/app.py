@@ -21,6 +21,7 @@ from workbench.core.files import UnwritableError, default_place
 
 EXAMPLES = """\b
 Examples:
+  workbench demo                        three answers on the sample data, in under a minute
   workbench run all --jobs 2            every notebook, on the sample data
   workbench run profile -p event_log=sample:failing
                                         one notebook, on another event log: yours, or a sample
@@ -181,6 +182,24 @@ def run(
         show=show,
     )
     raise typer.Exit(code)
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for the runs; by default that of `workbench run`."),
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Only print the path of the reports.")] = False,
+) -> None:
+    """Answer three questions from the samples, and open their reports.
+
+    Does an accelerator pay off, how many GPUs does a service need, which version of a library is faster? It takes
+    under a minute and needs no accelerator, no Spark and no cluster.
+    """
+    from workbench.cli import demo as show
+
+    raise typer.Exit(show.run_demo(out, is_opened=not no_open))
 
 
 @app.command(
