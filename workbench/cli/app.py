@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from workbench import __version__
+from workbench.console import completion
 from workbench.console.finish import JsonFlag
 from workbench.console.options import Area, CommandApp, CommandGroup, LazyGroup
 from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
@@ -59,7 +60,7 @@ AREAS = {
 # Command groups that are not areas.
 OWN_GROUPS = {
     "runs": Area("workbench.cli.runs", "Runs of notebooks: list, show, compare, copy and delete them."),
-    "forecast": Area("workbench.cli.forecast", "Keep forecasts, match them with what came, and score them."),
+    "forecast": Area("workbench.cli.forecast", "Keep forecasts, match them with their outcomes, and score them."),
 }
 Out = Annotated[
     str | None,
@@ -126,7 +127,14 @@ def _options(
     "  workbench run 01_speedup --parameters"
 )
 def run(
-    notebooks: Annotated[list[str], typer.Argument(metavar="NOTEBOOK...", help="01_speedup, speedup, a path, or all.")],
+    notebooks: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NOTEBOOK...",
+            help="01_speedup, speedup, a path, or all.",
+            autocompletion=completion.complete_notebook,
+        ),
+    ],
     p: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,6 +142,7 @@ def run(
             "--parameter",
             metavar="NAME=VALUE",
             help="Set a parameter, a nested one as JSON; AREA.NAME=VALUE in one notebook only.",
+            autocompletion=completion.complete_parameter,
         ),
     ] = None,
     y: Annotated[
@@ -214,9 +223,9 @@ def init(
         bool, typer.Option("--no-samples", help="Leave out data/samples, which the notebooks' defaults read.")
     ] = False,
 ) -> None:
-    """Lay out a project of your own: notebooks, parameters, thresholds, Makefile, README.
+    """Create a project of your own: notebooks, parameters, thresholds, Makefile, README.
 
-    Files that are there stay as they are, so that the same command completes a project after an update. In the
+    Existing files stay unchanged, so the same command completes a project after an update. In the
     project and below it, `workbench run NAME` runs its notebooks; anywhere else, those of the installation.
     """
     from workbench.cli import project
@@ -327,7 +336,7 @@ def mcp(out: Out = None) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     try:
-        app(arguments, prog_name="workbench")
+        completion.run_completion(lambda: app(arguments, prog_name="workbench"))
     except SystemExit:
         _flush_stdout()
         raise

@@ -18,12 +18,12 @@ from workbench.execution import runner
 NOTEBOOKS = ("01_speedup", "03_sizing", "04_indicators")
 NEXT_STEPS = """\
 Your own question (put your files in place of the capitals):
-  workbench run profile -p event_log=LOG          where a Spark application loses time
-  workbench lore tag QUERY.sql --data TABLES      which operators can be replayed alone
-  workbench sizing run --url URL --goal "p95<=2"  what load your service carries
-  workbench indicators time --command NEW -- OLD  which of two programs is faster
-  workbench scaletest plan --example              a scenario to test your cluster with
-  workbench capacity plan --sizing RUN            nodes and cost for the measured load
+  workbench run profile -p event_log=LOG          where a Spark job loses time
+  workbench lore tag QUERY.sql --data TABLES      operators to replay alone
+  workbench sizing run --url URL --goal "p95<=2"  the load your service carries
+  workbench indicators time --command NEW -- OLD  the faster of two programs
+  workbench scaletest plan --example              a first test of your cluster
+  workbench capacity plan --sizing RUN            nodes and cost of that load
   workbench lab                                   all notebooks, live"""
 
 

@@ -16,12 +16,12 @@ FIRST_STEPS = """\
   workbench forecast match RUN          when a later run has measured it
 """
 
-app = build_group("Keep forecasts, match them with what came, and score them.", first_steps=FIRST_STEPS)
+app = build_group("Keep forecasts, match them with their outcomes, and score them.", first_steps=FIRST_STEPS)
 
 RUN = "Run id, the start of one, a run folder, or an area for its newest run."
 LedgerFile = Annotated[
     Path | None,
-    typer.Option("--ledger", metavar="FILE", help="The ledger; by default forecasts.jsonl beside the runs."),
+    typer.Option("--ledger", metavar="FILE", help="The ledger; by default forecasts.jsonl in the folder of the runs."),
 ]
 Place = Annotated[
     str | None, typer.Option("--out", metavar="DIR", help="Folder of the runs; by default data/runs, else your cache.")
@@ -42,8 +42,8 @@ Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="A remark to k
 def add(
     run: RunArgument = None,
     area: Annotated[str | None, typer.Option(metavar="AREA", help="By hand: area, such as speedup.")] = None,
-    subject: Annotated[str | None, typer.Option(metavar="TEXT", help="By hand: what it is about.")] = None,
-    quantity: Annotated[str | None, typer.Option(metavar="TEXT", help="By hand: what is forecast of it.")] = None,
+    subject: Annotated[str | None, typer.Option(metavar="TEXT", help="By hand: the subject of the forecast.")] = None,
+    quantity: Annotated[str | None, typer.Option(metavar="TEXT", help="By hand: the forecast quantity.")] = None,
     value: Annotated[float | None, typer.Option(metavar="X", help="By hand: the forecast.")] = None,
     low: Low = None,
     high: High = None,
@@ -53,7 +53,7 @@ def add(
     unit: Unit = None,
     note: Note = "",
     retrospective: Annotated[
-        bool, typer.Option("--retrospective", help="The outcome is already known to someone; scores count these apart.")
+        bool, typer.Option("--retrospective", help="Somebody already knows the outcome; scores count these separately.")
     ] = False,
     accept_invalid: Annotated[
         bool, typer.Option("--accept-invalid", help="Also keep forecasts of a run that is not valid.")
@@ -93,13 +93,13 @@ def match(
         str | None, typer.Option(metavar="ID", help="By hand: id of the forecast, or its start.")
     ] = None,
     value: Annotated[
-        float | None, typer.Option(metavar="X", help="By hand: what came, in the forecast's unit.")
+        float | None, typer.Option(metavar="X", help="By hand: the outcome, in the forecast's unit.")
     ] = None,
     low: Low = None,
     high: High = None,
     unit: Unit = None,
     failed: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="By hand: why no value came, such as 'out of memory'.")
+        str | None, typer.Option(metavar="TEXT", help="By hand: why there is no outcome, such as 'out of memory'.")
     ] = None,
     measured_at: Annotated[
         str | None,
@@ -147,7 +147,7 @@ def score(
     ledger: LedgerFile = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Score the forecasts by area: how often intervals held, and how far off the forecasts were.
+    """Score the forecasts by area: how often intervals contained the outcome, and how far off the forecasts were.
 
     Exit code 1 when no forecast has an outcome that counts.
     """

@@ -47,7 +47,7 @@ make lab
 THRESHOLDS = """\
 # Limits that runs must keep: workbench run all --thresholds thresholds.yaml
 # Exit code 0: all kept; 1: one is broken, or a run is invalid; 2: one cannot be checked; 3: a notebook failed.
-# Rules stand under the name of their notebook, without its number. Uncomment what you want to hold.
+# Rules are listed under the name of their notebook, without its number. Uncomment what you want to hold.
 start_here:
   - name: the log was read whole
     key: verdict
@@ -147,11 +147,11 @@ def format_layout(folder: Path, counts: Counter[str]) -> str:
 
     >>> print(format_layout(Path("bench"), Counter(written=3, kept=1)))
     bench: 3 files written, 1 kept as they were
-    next: cd bench, then workbench run start_here; limits are in thresholds.yaml, README.md says what is where
+    next: cd bench, then workbench run start_here; limits are in thresholds.yaml, README.md explains the files
     """
     note = f", {counts['kept']} kept as they were" if counts["kept"] else ""
     there = "" if folder.resolve() == Path.cwd() else f"cd {folder}, then "
     return (
         f"{folder}: {counts['written']} files written{note}\n"
-        f"next: {there}workbench run start_here; limits are in thresholds.yaml, README.md says what is where"
+        f"next: {there}workbench run start_here; limits are in thresholds.yaml, README.md explains the files"
     )

@@ -83,7 +83,7 @@ def show_history(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the history as an HTML page.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the runs of one notebook over time: figures with intervals, what moved, what changed beside."""
+    """Show the runs of one notebook over time: figures with intervals, what changed, and what changed with it."""
     from workbench.cli import run_output
 
     run_output.print_history(area, out, since=since, figures=figure or (), html=html, as_json=as_json)

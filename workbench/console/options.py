@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import os
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_a
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from workbench.console.completion import COMPLETION_VARIABLE, complete_samples_of
 from workbench.console.screen import open_screen
 from workbench.core.errors import ConfigError
 from workbench.core.samples import PREFIX, find_sample, is_sample
@@ -158,6 +160,9 @@ class HelpCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """The options and arguments."""
         parameters = super().get_params(ctx)
+        if COMPLETION_VARIABLE in os.environ:
+            for parameter in parameters:
+                complete_samples_of(parameter)
         at = next((at for at, parameter in enumerate(parameters) if parameter.name == "as_json"), None)
         return parameters if at is None else [*parameters[: at + 1], _build_wide_option(), *parameters[at + 1 :]]
 
