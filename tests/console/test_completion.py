@@ -17,7 +17,11 @@ def complete(line: str) -> tuple[list[str], set[str]]:
     """What bash is told for a line, whose last word is being typed, and the modules that were loaded for it."""
     code = "import atexit, json, sys\nfrom workbench.cli.app import main\n"
     code += "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))\nmain([])"
-    words = {"COMP_WORDS": line.replace(" ", "\n"), "COMP_CWORD": str(line.count(" ")), "_WORKBENCH_COMPLETE": "complete_bash"}
+    words = {
+        "COMP_WORDS": line.replace(" ", "\n"),
+        "COMP_CWORD": str(line.count(" ")),
+        "_WORKBENCH_COMPLETE": "complete_bash",
+    }
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | words)
     return done.stdout.split(), set(json.loads(done.stderr.splitlines()[-1]))

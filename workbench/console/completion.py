@@ -22,7 +22,7 @@ COMPLETION_VARIABLE = "_WORKBENCH_COMPLETE"
 _BREAKS = ("=", ":")
 
 
-def complete_sample(incomplete: str) -> list[tuple[str, str]]:
+def complete_sample(incomplete: str) -> list[tuple[str, str] | str]:
     """Names of samples, each with what it holds, where a value begins as one: `sample:…`, `NAME=sample:…`.
 
     >>> complete_sample("log=sample:tpch_sf0.1")
@@ -48,7 +48,7 @@ def complete_notebook(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_parameter(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
+def complete_parameter(ctx: Any, incomplete: str) -> list[tuple[str, str] | str]:
     """Parameters of the notebooks that are named before, each with its comment; values that are samples."""
     if "=" in incomplete:
         return complete_sample(incomplete)
