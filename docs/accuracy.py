@@ -47,7 +47,7 @@ Every prediction is of a query, or of a recording, that its factors know nothing
 measured time: 0.1 is about 10 %. The constant predicts one ratio for all queries. Skill is the share of what can be
 explained that is explained: 0 for the constant, 1 where only the noise from session to session is left. "Log alone"
 knows the baseline's log, "calibrated" the candidate's plan as well, which `workbench speedup plan` tells without a run.
-Formulas: [guide](guide/speedup.md#method).
+Formulas: [guide](guide/speedup-method.md).
 
 """
 

@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from bench import bench_sizing_calc
 from tests.conftest import ROOT
@@ -216,7 +218,7 @@ def walk(tmp_path: Path) -> Iterator[Walk]:
 
 def job_of_the_page(walk: Walk) -> None:
     """The failing job that the page shows as a file."""
-    (code,) = [text for language, text in BLOCK.findall((GUIDE / "lore.md").read_text()) if language == "py"]
+    (code,) = [text for language, text in BLOCK.findall((GUIDE / "lore-how-to.md").read_text()) if language == "py"]
     (walk.folder / "job.py").write_text(code)
 
 
@@ -299,10 +301,10 @@ def thresholds_of_a_project(walk: Walk) -> None:
 GUIDE = ROOT / "docs" / "guide"
 SLOPE = "workbench sizing calc --config_file"
 PREPARED: dict[tuple[str, str], Callable[[Walk], None]] = {
-    ("lore.md", "spark"): job_of_the_page,
+    ("lore-how-to.md", "spark"): job_of_the_page,
     ("speedup.md", "spark"): few_queries,
     ("indicators-units.md", QUICK): unit_of_the_page,
-    ("indicators.md", "notebook"): sessions_of_the_page,
+    ("indicators-how-to.md", "notebook"): sessions_of_the_page,
     ("scaletest.md", "cluster"): small_scenario,
     ("scaletest-how-to.md", "cluster"): small_scenario,
     ("README.md", "cluster"): cluster_of_the_readme,
@@ -368,6 +370,29 @@ def test_the_nightly_script_of_the_page_sends_mail_when_a_limit_is_broken(walk: 
     done = subprocess.run(["sh", str(folder / "nightly.sh")], env=environment, cwd=walk.folder, timeout=LIMIT_S)
     assert done.returncode == 1, (folder / "last.log").read_text()
     assert (folder / "sent").read_text() == "nightly_sort: invalid or past a limit\n"
+
+
+@pytest.mark.notebook
+def test_the_cells_of_the_hour_print_what_the_page_shows(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in walk.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    page = BLOCK.findall((ROOT / "docs" / "tutorials" / "own-hour.md").read_text())
+    notebook = nbformat.read(ROOT / "notebooks" / "08_profile.ipynb", as_version=4)
+    # The reader runs the cells that a batch run skips, then those of the page.
+    own = [cell for cell in notebook.cells if "skip-execution" in cell.metadata.get("tags", [])]
+    for cell in own:
+        cell.metadata.tags = []
+    notebook.cells += [nbformat.v4.new_code_cell(text.rstrip()) for language, text in page if language == "py"]
+    (given,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    given.source = re.sub('"[^"]*tpch_sf0.1.zstd"', '"sample:tpch_sf0.1"', given.source)
+    NotebookClient(notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(walk.folder)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    printed = "\n".join(output.get("text") or output.data.get("text/plain", "") for output in outputs)
+    printed = re.sub(r"\x1b\[\d*m", "", printed)
+    shown = [text for language, text in page if language == "text"]
+    assert len(shown) == 4
+    assert [text for text in shown if " ".join(text.split()) not in " ".join(printed.split())] == []
 
 
 def messages(page: Path) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lore.local_spark import MARKS, local
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "lore.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "lore-how-to.md"
 pytestmark = MARKS
 
 

@@ -133,7 +133,7 @@ def find_segments(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[Segment]
     The partition with the least sum of squares, in units of each point's variance, and a penalty for each further
     segment and each slope; found by optimal partitioning (Jackson and others 2005), which is exact. A level has at
     least four points, a drift twelve; a point far from its neighbours counts as these, at the ends as inside. Does not
-    show: changes of the noise alone. Error rates: docs/guide/indicators.md.
+    show: changes of the noise alone. Error rates: docs/guide/indicators-measured.md.
 
     >>> noise = np.random.default_rng(2).normal(0, 1, 40)
     >>> find_segments(noise + 4 * (np.arange(40) >= 25), np.zeros(40))

@@ -147,7 +147,7 @@ def calibrate_pair(
 
     Returns: Tables `factors` and `pairs`; intervals are null where a side has one session, unless `first_runs`.
 
-    Method and formulas: `docs/guide/speedup.md`. A factor holds for these queries on this data and machine; the
+    Method and formulas: `docs/guide/speedup-method.md`. A factor holds for these queries on this data and machine; the
     left-out queries of `validate` show how far it holds elsewhere. Verdicts are Holm's at 97 % over all operators.
     """
     common = list_common_queries(measured, baseline, candidate)
