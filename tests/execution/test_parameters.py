@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+import nbformat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.worlds.parameters import judge_world
+from workbench.cli import run_output
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.samples import find_sample
 from workbench.execution import discovery, parameters
@@ -463,9 +465,26 @@ def test_nested_values_of_yaml_keep_their_type_and_are_json(text: str, said: str
     assert refusal(parameters.parse_parameters(NESTED), values=parameters.read_values_text(text)).startswith(said)
 
 
-def test_a_default_that_no_json_can_hold_is_told() -> None:
-    said = refusal(parameters.parse_parameters("regions = {'eu': (1, 2)}"))
-    assert said.startswith('regions: the notebook\'s default: at ["eu"]: a tuple is no JSON value')
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("regions = {'eu': (1, 2)}", 'at ["eu"]: a tuple is no JSON value'),
+        ("regions: dict = {1: 'a'}", "the key 1 is not a text"),
+    ],
+)
+def test_a_default_that_no_json_can_hold_matters_where_parameters_are_given(
+    source: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        parameters.parse_parameters(source)
+    assert said in str(caught.value)
+    assert "move it into the next cell" in str(caught.value)
+    path = tmp_path / "a.ipynb"
+    cell = nbformat.v4.new_code_cell(f"rows = 1\n{source}", metadata={"tags": ["parameters"]})
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    assert discovery.plan_runs([path])[0].resolved.config == {}
+    with pytest.raises(InputError, match="no JSON value"):
+        discovery.plan_runs([path], {"rows": 2})
 
 
 def test_nested_defaults_are_listed_as_the_json_that_is_given() -> None:
@@ -578,3 +597,13 @@ def test_a_wrong_name_of_a_sample_is_answered_with_the_right_one(tmp_path: Path)
     found = parameters.resolve_values(declared, {"event_log": "sample:faling"})
     with pytest.raises(ConfigError, match="did you mean sample:failing"):
         parameters.make_paths_absolute(found, declared, base=tmp_path, notebook_folder=tmp_path)
+
+
+def test_a_dict_that_is_called_as_its_notebook_is_that_parameter(tmp_path: Path) -> None:
+    path = tmp_path / "01_limits.ipynb"
+    cell = nbformat.v4.new_code_cell("rows = 1\nlimits = {'eu': 1}", metadata={"tags": ["parameters"]})
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    (plan,) = discovery.plan_runs([path], {"limits": {"rows": 5}, "limits.rows": 2})
+    assert plan.resolved.given == {"limits": {"rows": 5}, "rows": 2}
+    given = run_output.read_values(None, ["limits: {a: 1}", "limits: {b: 2}"], [path])
+    assert given == {"limits": {"b": 2}}

@@ -50,8 +50,9 @@ def read_values(file: Path | None, texts: Sequence[str], paths: Sequence[Path]) 
     areas = {discovery.area_from_path(path) for path in paths}
     for text in texts:
         for name, value in parameters.read_values_text(text).items():
-            is_notebook = name in areas and isinstance(value, dict) and isinstance(values.get(name), dict)
-            values[name] = values[name] | value if is_notebook else value
+            is_merged = name in areas and isinstance(value, dict) and isinstance(values.get(name), dict)
+            is_merged = is_merged and name not in discovery.list_nested_names(paths)
+            values[name] = values[name] | value if is_merged else value
     return values
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,8 +240,10 @@ def plan_runs(
     read_notebooks = [(Path(path).absolute(), read_notebook(path)) for path in notebooks]
     areas = [area_from_path(path) for path, _ in read_notebooks]
     declared = [_read_declared_parameters(path, notebook, bool(values or texts)) for path, notebook in read_notebooks]
-    typed, typed_own = _split_by_area(values, areas)
-    spelled, spelled_own = _split_by_area(texts, areas)
+    # A dict that is called as its notebook is that parameter.
+    mapped = _list_nested_names(declared)
+    typed, typed_own = _split_by_area(values, areas, mapped)
+    spelled, spelled_own = _split_by_area(texts, areas, mapped)
     nowhere = {*typed, *spelled} - {item.name for items in declared for item in items}
     plans = []
     for (path, notebook), area, items in zip(read_notebooks, areas, declared, strict=True):
@@ -256,6 +258,16 @@ def plan_runs(
     return plans
 
 
+def list_nested_names(notebooks: Iterable[str | Path]) -> set[str]:
+    """Names of the nested parameters of notebooks."""
+    read = [(Path(path), read_notebook(path)) for path in notebooks]
+    return _list_nested_names(_read_declared_parameters(path, notebook, False) for path, notebook in read)
+
+
+def _list_nested_names(declared: Iterable[Iterable[parameters.Parameter]]) -> set[str]:
+    return {item.name for items in declared for item in items if parameters.is_nested(item.type)}
+
+
 def _read_declared_parameters(path: Path, notebook: Any, needed: bool) -> tuple[parameters.Parameter, ...]:
     # More than one cell is refused, whether any is set: the values of the last would win over those that are given.
     parameters.check_one_cell(notebook, path.name)
@@ -268,8 +280,10 @@ def _read_declared_parameters(path: Path, notebook: Any, needed: bool) -> tuple[
         return ()
 
 
-def _split_by_area(values: Mapping[str, Any], areas: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split values for all notebooks from values for one area."""
+def _split_by_area(
+    values: Mapping[str, Any], areas: Sequence[str], mapped: Collection[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Split values for all notebooks from values for one area; those of `mapped` are parameters that hold mappings."""
     shared: dict[str, Any] = {}
     by_area: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
@@ -279,7 +293,7 @@ def _split_by_area(values: Mapping[str, Any], areas: Sequence[str]) -> tuple[dic
             raise ConfigError("no such notebook in this run", where=f"parameter {name}", found=area, allowed=areas)
         if dot:
             by_area.setdefault(area, {})[parameter] = value
-        elif area in areas and isinstance(value, Mapping):
+        elif area in areas and isinstance(value, Mapping) and name not in mapped:
             by_area.setdefault(area, {}).update(value)
         else:
             shared[name] = value

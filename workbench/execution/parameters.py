@@ -371,6 +371,7 @@ def _parse_parameter(node: ast.stmt, comments: Mapping[int, str], where: object)
         do = "move derived values into the next cell: a parameter given later would not reach them"
         raise InputError("not a literal", where=place, found=ast.unparse(value), do=do) from error
     kind = parse_annotation(annotation, place) if annotation is not None else infer_type(default, place)
+    _check_default(default, f"{place}, {target.id}")
     written = ast.unparse(annotation) if annotation is not None else _name_inferred_type(kind)
     return Parameter(target.id, kind, written, default, comments.get(node.end_lineno or node.lineno, ""))
 
@@ -378,6 +379,14 @@ def _parse_parameter(node: ast.stmt, comments: Mapping[int, str], where: object)
 def _name_inferred_type(kind: Any) -> str:
     names = {list[Any]: "list", dict[str, Any]: "dict", type(None): "None"}
     return names.get(kind) or (str(kind) if get_origin(kind) else kind.__name__)
+
+
+def _check_default(default: Any, place: str) -> None:
+    """Refuse a nested default that JSON cannot hold; it matters only where parameters are given."""
+    if isinstance(default, dict | list) and (found := find_foreign_part(default, MAX_DEPTH)) is not None:
+        do = "move it into the next cell, or write it as JSON can hold it"
+        message = "the default is no JSON value"
+        raise InputError(message, where=place, found=f"{_format_place(found[0])}{found[1]}", do=do)
 
 
 def resolve_values(
@@ -398,7 +407,7 @@ def resolve_values(
     unknown = [name for name in names if name not in by_name and not redaction.is_secret_name(name)]
     problems += [_format_unknown_problem(name, by_name) for name in unknown]
     overrides, more = _parse_given(by_name, texts, values)
-    problems += more + _list_leaked_secrets(by_name, overrides) + _list_foreign_parts(by_name, overrides)
+    problems += more + _list_leaked_secrets(by_name, overrides) + _list_foreign_parts(overrides)
     config, more = _validate_values(by_name, overrides)
     problems += [problem for problem in more if problem.split(":")[0] not in {old.split(":")[0] for old in problems}]
     variables, more = _list_secret_variables(by_name, config)
@@ -437,15 +446,12 @@ def _list_leaked_secrets(by_name: Mapping[str, Parameter], overrides: Mapping[st
     return problems
 
 
-def _list_foreign_parts(by_name: Mapping[str, Parameter], overrides: Mapping[str, Any]) -> list[str]:
-    """What in nested values no JSON can hold: a record, a command and a cell would each write it in another way."""
+def _list_foreign_parts(overrides: Mapping[str, Any]) -> list[str]:
+    """What in given values no JSON can hold: a record, a command and a cell would each write it in another way."""
     problems = []
-    for parameter in by_name.values():
-        value = overrides.get(parameter.name, parameter.default)
+    for name, value in overrides.items():
         if isinstance(value, dict | list) and (found := find_foreign_part(value, MAX_DEPTH)) is not None:
-            place, words = found
-            source = "" if parameter.name in overrides else "the notebook's default: "
-            problems.append(f"{parameter.name}: {source}{_format_place(place)}{words}")
+            problems.append(f"{name}: {_format_place(found[0])}{found[1]}")
     return problems
 
 
@@ -470,7 +476,7 @@ def _format_user_info_problem(name: str) -> str:
 
 def _format_setting_problem(name: str, key: str) -> str:
     if redaction.is_secret_name(key):
-        return f"{name}: in it {_format_secret_problem(key)}"
+        return f"{name}: in it {_format_secret_problem(key)}; where it is no secret, call it by another name"
     return (
         f"{name}: what is given for {key} may be a secret and would be written to files; set it in the file "
         f"spark-defaults.conf of the folder that SPARK_CONF_DIR names, or, of a spark.hadoop.* setting, give the "
