@@ -53,8 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = document.written(kept)
         (given.out or document.PAGE).write_text(text)
         shape.say(f"written: {given.out or document.PAGE.relative_to(ROOT)}")
-        if not given.quick and given.out is None and document.into_readme(text):
-            shape.say("README.md has the figures")
     if given.json:
         print(json.dumps({"failed": failed, "kept": kept}, indent=1))
     if failed:

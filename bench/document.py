@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, and the block of README.md, out of what the benchmarks kept."""
+"""docs/benchmarks.md out of what the benchmarks kept."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from workbench.core import host
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
-README = ROOT / "README.md"
-BLOCK = re.compile(r"(<!-- figures of python -m tests\.bench -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
 HEAD = "| area | what | here | beside it | ratio [90 %] |\n|---|---|---|---|---|"
 INTRO = """# Benchmarks
 
@@ -97,7 +95,7 @@ def _machines(found: list[dict[str, Any]]) -> list[str]:
 
 
 def short(found: list[dict[str, Any]]) -> str:
-    """The figures that stand out, as a table; README.md has the same lines."""
+    """The figures that stand out, as a table."""
     lines = [HEAD]
     by_name = {one["name"]: one for one in found}
     for name, end, side, beside in headlines.TOLD:
@@ -173,19 +171,3 @@ def _missing(found: list[dict[str, Any]]) -> str:
     for one in found:
         told |= one["missing"]
     return "\n".join(f"- **{name}**: {reason}." for name, reason in told.items()) + "\n"
-
-
-def into_readme(page: str, readme: Path | None = None) -> bool:
-    """Put the short table between the marks of README.md; false where it has none."""
-    # Looked up when it is called: a test names another.
-    readme = readme or README
-    text = readme.read_text()
-    made = BLOCK.sub(lambda found: f"{found[1]}{short_of(page)}\n{found[3]}", text)
-    if made != text:
-        readme.write_text(made)
-    return bool(BLOCK.search(text))
-
-
-def short_of(page: str) -> str:
-    """The lines of the short table of a page that was written."""
-    return page.split("## In short\n", 1)[1].split("\n## ", 1)[0].strip()

@@ -62,7 +62,7 @@ TOLD = (
     ("sizing-truth", "(or one more)", "workbench", "slope, two bursts"),
     ("submit", "as fast as they go", "workbench, 32 in flight", "kubectl apply, 8 at once"),
 )
-"""What stands in short on top and in README.md: benchmark, end of its scenario's text, ours, the side beside it."""
+"""What stands in short on top: benchmark, end of its scenario's text, ours, the side beside it."""
 
 NO_PEER = {
     "indicators beside Thoth": "Amun and Thoth's services run on a cluster and are no longer run; there is nothing to "

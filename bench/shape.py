@@ -167,7 +167,7 @@ def parser(doc: str | None, *, trials: int = 5) -> argparse.ArgumentParser:
 def finish(rows: Sequence[Row], json_path: Path | None, missing: Mapping[str, str] | None = None) -> int:
     """Print the rows and keep them; 1 when a side never gave a value.
 
-    `missing` tells what was not measured, and why: sides whose other system is not here.
+    `missing` tells not measured, and why: sides whose other system is not here.
     """
     for row in rows:
         others = [one for one in rows if one.peer and (one.area, one.scenario) == (row.area, row.scenario)]

@@ -13,6 +13,8 @@ from playwright.sync_api import Browser
 from tests.browser import labs
 
 SIZE_PX = (1400, 1100)
+# A command that was copied names the notebook's folder, which is one of this machine.
+SHORTEN = "one.textContent = one.textContent.replace(/\\S*\\/(?=notebooks\\/)/, '')"
 
 
 def take(browser: Browser, target: Path) -> int:
@@ -28,6 +30,7 @@ def take(browser: Browser, target: Path) -> int:
         one.page.frame_locator(".wb-panel iframe").locator("figure.chart svg g.root").first.wait_for()
         # The folder of this machine's run is nobody's business.
         one.page.evaluate("document.querySelectorAll('.wb-panel p.wb-help').forEach(one => one.remove())")
+        one.page.evaluate(f"document.querySelectorAll('.wb-panel code').forEach(one => {SHORTEN})")
         one.panel.evaluate("one => one.scrollIntoView({ block: 'start' })")
         one.page.screenshot(path=target)
         one.fine()

@@ -217,8 +217,18 @@ def rows(page: str, heading: str) -> list[list[str]]:
 
 
 def test_every_notebook_is_in_the_readmes_table() -> None:
-    told = {link for row in rows("README.md", "Areas") for link in LINK.findall(row[0])}
+    told = {link for row in rows("README.md", "Five questions") for link in LINK.findall(row[0])}
     assert told == {name_of(path) for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
+
+
+def test_figures_of_the_readme_are_measured_ones() -> None:
+    """Each figure of the README's claims is on the pages that scripts made, or in the words of their method."""
+    claims = (ROOT / "README.md").read_text().split("## Why trust it\n", 1)[1].split("\n## ", 1)[0]
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("benchmarks.md", "accuracy.md"))
+    others = r"\bp\d+\b|2026-\d\d-\d\d and \d\d|Python 3.11|tools [\d.]+"
+    told = re.findall(r"\d+(?:\.\d+)?", re.sub(others, "", claims))
+    assert len(told) > 15
+    assert [figure for figure in told if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]*\d)", pages)] == []
 
 
 def find_definition(module: str, name: str) -> bool:

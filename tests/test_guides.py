@@ -95,6 +95,7 @@ NOT_RUN = {
     ),
     "workbench indicators time --command new=./new -- ./old": "two programs of the reader's own",
     "workbench indicators collect data/runs/indicators/RUN pods.log": "logs of pods: tests/indicators/kubernetes",
+    "workbench mcp --out data/runs": "answers on standard input until it is ended: tests/runs/test_questions.py",
 }
 BY_CI = re.compile(r"workbench run \w+ --open")  # CI's main job runs every notebook with its defaults
 IN_BACKGROUND = ("workbench sizing simulate",)

@@ -300,7 +300,7 @@ def test_a_target_that_is_exactly_met_counts_as_met() -> None:
 
 @pytest.mark.parametrize(
     ("target", "reason"),
-    [(1e6, "the limit lies at 64 or above"), (1.0, "no measured load meets the target: the limit lies below 8")],
+    [(1e6, "the limit is at 64 or above"), (1.0, "no measured load meets the target: the limit is below 8")],
 )
 def test_a_target_out_of_range_has_no_answer_but_a_reason(target: float, reason: str) -> None:
     loads = np.repeat(LOADS, 2)

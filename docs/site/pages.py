@@ -21,6 +21,7 @@ SOURCES = (
 )  # fmt: skip
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+IMAGE = re.compile(r'<img src="([^"]+)"')
 METHOD = re.compile(
     r"^## ((?:Method|Formulas|How it computes|How it was checked|Validity|What the line).*)$", re.MULTILINE
 )
@@ -68,7 +69,8 @@ def write(path: Path, text: str) -> None:
 
 def find_linked_files(page: Path, text: str) -> Iterator[Path]:
     """Files of the checkout that a page links to and that are no pages: pictures, notebooks, licences."""
-    for _, link, _ in LINK.findall(BLOCK.sub("", text)):
+    prose = BLOCK.sub("", text)
+    for link in [*(link for _, link, _ in LINK.findall(prose)), *IMAGE.findall(prose)]:
         path = (page.parent / link).resolve()
         if "://" not in link and path.is_file() and path.is_relative_to(ROOT) and path not in list_sources():
             yield path

@@ -17,7 +17,9 @@ from playwright.sync_api import Browser, Page
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from docs import pictures  # noqa: E402
 from tests.browser import pages  # noqa: E402 - the script is called by its path
+from workbench.cli import demo  # noqa: E402 - as above
 from workbench.core.formats import MAX_ANSWER_CHARS  # noqa: E402 - as above
 from workbench.runs import run_folder  # noqa: E402
 
@@ -50,6 +52,16 @@ def main(folder: Path) -> int:
             keep(seen.page, "gallery")
             seen.assert_quiet()
     print(f"gallery: {thumbnails} pictures")
+    readme = (ROOT / "README.md").read_text()
+    stale = [name for name in demo.NOTEBOOKS if f"\n  {found[name + '.ipynb'].answer}\n" not in readme]
+    assert not stale, f"README.md shows other answers of {', '.join(stale)}: paste those of workbench demo"
+    if old := pictures.list_old_pictures(folder):
+        made = folder.parent / "images"
+        pictures.make_pictures(folder, made)
+        print(f"docs/images shows other answers or another look: {', '.join(old)}")
+        print(f"copy the new pictures there from {made.name}/, or run: python docs/pictures.py")
+        return 1
+    print("docs/images: pictures of these answers")
     return 0
 
 

@@ -22,7 +22,7 @@ import workbench
 from tests.conftest import ROOT
 from tests.test_charts import PIECES
 from workbench import charts, report, runs
-from workbench.core.errors import InputError
+from workbench.core.errors import ConfigError, InputError
 from workbench.core.frames import convert_frame, takes_frames
 from workbench.core.tables import Column, Table
 
@@ -194,6 +194,25 @@ def test_a_table_of_pandas_with_another_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="another type"):
         run.write_table(FIGURES, pd.DataFrame({"case": ["a"], "n": [1.5], "wall_s": [1.0]}))  # type: ignore[arg-type]
     run.end("failed")
+
+
+def test_a_notebook_checks_its_own_limits(tmp_path: Path) -> None:
+    run = runs.start_run("figures", tmp_path)
+    run.write_table(
+        FIGURES, FIGURES.frame([{"case": "a", "n": 1, "wall_s": 3.0}, {"case": "b", "n": 2, "wall_s": 1.0}])
+    )
+    run.conclude("valid", answer="Two cases.")
+    result = runs.open(run)
+    checked = runs.check(
+        result, [{"table": "figures", "column": "wall_s", "at_most": 2}, {"rows": "figures", "equals": 2}]
+    )
+    assert checked.select("outcome", "rows", "broken_rows").rows() == [("broken", 2, 1), ("passed", 1, 0)]
+    (tmp_path / "rules.yaml").write_text(
+        "figures: [{key: verdict, equals: valid}]\nspeedup: [{key: verdict, equals: valid}]"
+    )
+    assert runs.check(result, tmp_path / "rules.yaml")["outcome"].to_list() == ["passed"]
+    with pytest.raises(ConfigError, match="not a file of thresholds"):
+        runs.check(result, [{"column": "wall_s"}])
 
 
 def test_sql_that_fails_names_the_tables(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_gpu_or_a_library_that_is_not_there_says_so(loaded: Callable[[Any], No
 
 def test_without_the_library_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "LIBRARIES", ("libno-such-thing.so.1",))
-    with pytest.raises(nvml.NvmlError, match=r"libnvidia-ml\.so\.1 comes with the driver"), nvml.open_nvml():
+    with pytest.raises(nvml.NvmlError, match=r"libnvidia-ml\.so\.1 is part of the driver"), nvml.open_nvml():
         pass
 
 

@@ -61,7 +61,7 @@ WHOLE = {"eventlog-2026-05-28--20-00": part(0), "eventlog-2026-05-28--21-00": pa
 def test_a_whole_log_has_no_hole(path: Path, facts_of: Callable[[Path], EventLogFacts]) -> None:
     found = describe_holes(facts_of(path).completeness)
     known = {  # as a plain reading of their lines has them
-        "malformed_json_eventlog.zstd": ["the log does not hold the application's properties"],
+        "malformed_json_eventlog.zstd": ["the log lacks the application's properties"],
         "tasks_executors_fail_compressed_eventlog.zstd": ["the start of 5 jobs", "stage 143"],
     }.get(path.name, [])
     assert len(found) == len(known)
@@ -114,8 +114,8 @@ def test_applications_in_one_flat_folder_are_told_apart(tmp_path: Path) -> None:
         ({"eventlog-2026-05-28--20-00.gz": part(2), "eventlog.x": part(0), "eventlog-2.json.gz": part(1)}, 6, []),
         ({f"eventlog-2026-05-28--2{n}-00": part(n) for n in range(3)}, 6, []),
         (WHOLE | {"eventlog-2026-05-28--21-00.bak": part(1)}, 6, []),
-        (WHOLE | {"eventlog-2026-05-28--21-00.bak": part(1)[:-200]}, 6, ["eventlog-2026-05-28--21-00.bak: left out"]),
-        (WHOLE | {"eventlog-2026-05-28--22-00": b""}, 6, ["eventlog-2026-05-28--22-00: left out: it is empty"]),
+        (WHOLE | {"eventlog-2026-05-28--21-00.bak": part(1)[:-200]}, 6, ["eventlog-2026-05-28--21-00.bak: skipped"]),
+        (WHOLE | {"eventlog-2026-05-28--22-00": b""}, 6, ["eventlog-2026-05-28--22-00: skipped: it is empty"]),
     ],
     ids=["whole", "hole", "no first", "other names", "all dated", "copy", "two of a number", "empty"],
 )
@@ -173,7 +173,7 @@ def is_(name: str, **ids: int) -> Damage:
         ([is_("StageCompleted", Stage_ID=3)], "the end of 1 stage is not in the log (stage 3)", False),
         ([is_("JobStart", Job_ID=3)], "the start of 1 job is not in the log", False),
         ([is_("JobEnd", Job_ID=3)], "the end of 1 job is not in the log (job 3)", False),
-        ([is_("EnvironmentUpdate")], "the log does not hold the application's properties", False),
+        ([is_("EnvironmentUpdate")], "the log lacks the application's properties", False),
         ([is_("ExecutorAdded")], "tasks ran on executors driver, whose start is not in the log", False),
         ([is_("AdaptiveExecutionUpdate")], "97 metrics of plans are in no plan of the log", False),
     ],

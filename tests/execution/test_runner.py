@@ -447,7 +447,7 @@ print("c")
     )
     shown = outputs_of(result, 2)
     assert (len(shown), shown[:2]) == (2001, ["0\n", "1\n"])
-    assert shown[-1] == "100 more outputs of this cell are left out; 2,000 are kept\n"
+    assert shown[-1] == "100 more outputs of this cell were dropped; 2,000 are kept\n"
     assert "8,000,001 characters are left out here" in outputs_of(result, 3)[0]
 
 

@@ -47,7 +47,7 @@ def test_a_text_without_end_keeps_its_begin_and_its_end(monkeypatch: pytest.Monk
     shown = text.join()
     assert shown.startswith("00000\n00001\n")
     assert shown.endswith("04998\n04999\n")
-    assert "29,000 characters are left out here" in shown
+    assert "29,000 characters were dropped here" in shown
     assert len(shown) < 1100
 
 

@@ -78,7 +78,7 @@ def test_the_version_is_found_with_what_else_changed(command: Command, index: In
     assert out.startswith("one 3.0 made Planted 1.50x slower (95 % interval 1.")
     assert "than 2.0; 1 probe of 1 versions between." in out
     assert "aaa changed too: 1.0 -> 2.0; that may be the cause: fix it with --with aaa==1.0." in out
-    assert "left out, since they were yanked: 2.1" in out
+    assert "skipped, since they were yanked: 2.1" in out
     assert "next:" not in out
     folder = folder_of(tmp_path / "out")
     assert len(list(folder.glob("indicators/*/session.json"))) == 2
@@ -114,7 +114,7 @@ def test_ends_that_are_the_same_leave_nothing_to_look_for(command: Command, inde
         (["one", "1.0..9.0"], "no wheel of this version of one"),
         (["one", "1.0..3.0", "--with", "one<2"], "--with is for other packages"),
         (["one", "1.0..3.0", "--with", "aaa==1"], "an end of the range has no solution"),
-        (["one", "1.0..3.0", "--indicator", "sort"], "not one indicator to measure"),
+        (["one", "1.0..3.0", "--indicator", "sort"], "exactly one indicator is needed"),
         (["one", "1.0..3.0", "--rounds", "20,10"], "increasing numbers"),
         (["one", "1.0..3.0", "--alpha", "2"], "where: --alpha"),
         (["--resume", "missing"], "not the folder of a bisection"),
@@ -205,7 +205,7 @@ def test_one_of_several_metrics_must_be_chosen(command: Command, index: Index, t
     script = plant(tmp_path, {"1.0": 1.0, "2.0": 1.5})
     script.write_text(script.read_text().replace('"@result": {', '"@result": {"other_ms": 1 + os.getpid() % 7 / 1e4, '))
     code, _, err = command("one", "1.0..2.0", "--script", script, "--rounds", 6, "--out", tmp_path / "out")
-    assert (code, "not one metric to search by" in err) == (2, True)
+    assert (code, "exactly one metric is needed for the search" in err) == (2, True)
     assert "allowed: Planted.other_ms, Planted.elapsed_ms" in err
     code, out, _ = command("--resume", folder_of(tmp_path / "out"), "--metric", "Planted.elapsed_ms")
     assert (code, out.startswith("one 2.0 made Planted.elapsed_ms 1.50x slower")) == (0, True)

@@ -82,7 +82,7 @@ def test_what_is_proposed_can_be_measured(recommend: Command, folder: Path, tmp_
     assert "1 solved stack(s) were not measured: --predict" in recommend(folder)[1]
     code, out, _ = recommend(folder, "--mix", "loop=1", "--predict", "--next", 3, "--next-stacks", path)
     assert code == 0
-    assert "Measure next, beside the baseline" in out
+    assert "Measure next, together with the baseline" in out
     names = [stack.name for stack in stack_sets.read_stack_set(path).stacks]
     assert names[0] == BASE
     assert names[1:] == PROPOSALS.read(folder / "tables")["stack"].to_list()

@@ -256,7 +256,7 @@ def test_a_session_in_which_nothing_worked_is_measured_but_says_so(
     ("arguments", "told"),
     [
         (["--python", f"a={sys.executable}"], "nothing to measure"),
-        (["--indicator", "hello"], "not one kind of stacks"),
+        (["--indicator", "hello"], "exactly one kind of stacks is needed"),
         (["--indicator", "surprise", "--python", f"a={sys.executable}"], "no indicator of this name"),
         (["--indicator", "hello", "--stacks", "missing.json"], "cannot read the stacks"),
         (["--indicator", "hello", "--python", "a=x", "--alpha", "2"], "where: --alpha"),

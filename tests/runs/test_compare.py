@@ -384,7 +384,7 @@ def test_rows_that_nothing_tells_apart_are_not_matched(tmp_path: Path) -> None:
 
     frame = pl.DataFrame({"at_s": [1.0, 2.0], "kind": ["a", "a"]})
     side = compare.RunTable(frame, None, {})
-    with pytest.raises(InputError, match="no columns tell its rows apart"):
+    with pytest.raises(InputError, match="no column identifies its rows"):
         compare.pair_rows(side, side)
 
 

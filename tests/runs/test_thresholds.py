@@ -252,7 +252,7 @@ def test_key_figures_and_row_counts_compare_with_an_earlier_run_too(tmp_path: Pa
         ({"key": "verdict", "at_most": 1}, "its limit is equals"),
         ({"key": "loudness", "at_most": 1}, "speedup 1 key"),
         ({"key": "duration_s", "where": {"a": 1}, "at_most": 1}, "where is for tables"),
-        ({"key": "duration_s", "between": [2, 1]}, "the lower limit stands first"),
+        ({"key": "duration_s", "between": [2, 1]}, "the lower limit comes first"),
         ({"key": "duration_s", "between": [1]}, "between"),
         ({"key": "duration_s", "at_most": "fast"}, "at_most"),
         ({"key": "duration_s", "no_worse_than": {"run": "x"}}, "better"),
@@ -302,7 +302,7 @@ def test_unknown_areas_and_runs_are_refused_before_anything_runs(tmp_path: Path)
     with pytest.raises(ConfigError, match="unknown area") as caught:
         threshold_gate.load_gate(file_of(tmp_path, rule, area="speedpu"), ["speedup"], ["sizing"], tmp_path)
     assert "did you mean speedup?" in str(caught.value)
-    with pytest.raises(ConfigError, match="no thresholds for what is judged"):
+    with pytest.raises(ConfigError, match="no thresholds for this notebook"):
         threshold_gate.load_gate(file_of(tmp_path, rule, area="sizing"), ["speedup"], ["sizing"], tmp_path)
     worse = {"key": "duration_s", "no_worse_than": {"run": "2026", "better": "lower"}}
     with pytest.raises(ConfigError, match="baseline run not found"):

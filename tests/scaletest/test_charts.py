@@ -225,7 +225,7 @@ def test_the_gangs_of_a_league_add_up_and_a_wait_without_an_end_is_named_and_not
         ("gang", "complete", 10), ("queue", "complete", 8), ("queue", "not complete", 2),
     }  # fmt: skip
     assert [len(spec["datasets"][name]) for name in waits] == [3, 2]
-    assert "no p95 for stock: fewer than 95 % were ever scheduled in a run" in spec["title"]["subtitle"]
+    assert "no p95 for stock: fewer than 95 % were scheduled in a run" in spec["title"]["subtitle"]
 
 
 def test_a_league_without_gangs_is_drawn_by_its_waits() -> None:

@@ -69,7 +69,7 @@ BROKEN: dict[str, tuple[Callable[[Analysis], dict[str, pl.DataFrame]], ...]] = {
     "more pods bound at the end than the plan has": (
         changed("pods", pl.when(FIRST).then(pl.lit(1, dtype=pl.Int64)).otherwise("pods"), "schedule"),
     ),
-    "moments with more GPUs held than there are": (changed("capacity", pl.lit(50.0), "gpus"),),
+    "moments with more GPUs in use than exist": (changed("capacity", pl.lit(50.0), "gpus"),),
     "gangs that count as complete and never were": (
         changed("complete_s", pl.when(FIRST).then(0.0).otherwise("complete_s"), "gangs"),
         changed("complete_s", pl.lit(None, dtype=pl.Float64), "gangs"),
@@ -130,7 +130,7 @@ def test_streams_that_are_out_of_order_may_exceed_the_capacity_for_less_than_a_s
     every_s: float, moments: int, holds: bool, tmp_path: Path
 ) -> None:
     found = over(tmp_path, every_s, moments)
-    with nullcontext() if holds else pytest.raises(BrokenInvariantError, match="more GPUs held than there are"):
+    with nullcontext() if holds else pytest.raises(BrokenInvariantError, match="more GPUs in use than exist"):
         assert check(found)["holds"].all()
 
 

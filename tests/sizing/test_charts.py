@@ -91,7 +91,7 @@ def test_steps_that_do_not_count_are_marked_and_those_without_a_value_counted() 
     assert {one["load"]: one["use"] for one in rows if "use" in one} == {1: "used", 2: "used", 4: "left out"}
     # One scale for both: two would have a legend each.
     assert "resolve" not in json.loads(text)
-    assert "1 steps whose quantile lies among failures not drawn" in text
+    assert "1 steps whose quantile falls among failures are not drawn" in text
     assert "1 GPU: which load keeps runtime p95 within 2 s is open" in text
 
 

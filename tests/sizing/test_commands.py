@@ -82,8 +82,8 @@ def test_sweeps_of_several_counts_are_put_together(sizing: Sizing, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "what is to be served?"),
-        (("--target-users", 5, "--target-rate", 5), "what is to be served?"),
+        ((), "how many users?"),
+        (("--target-users", 5, "--target-rate", 5), "how many users?"),
         (("--target-rate", 5), "the sweep measured another kind of load"),
         (("--target-users", 5, "--goal", "p95"), "not a goal"),
         (("--target-users", 0), "nobody is to be served"),

@@ -163,7 +163,7 @@ def test_rows_without_a_question_and_repeated_ids_are_left_out(tmp_path: Path) -
     rows = [*ROWS, {"id": 9, "question": None}, {"id": 10}, {"id": 0, "question": "again"}]
     found = eval_dataset.read_dataset(config(tmp_path, json.dumps(rows)))
     assert [(item.id, item.prompt) for item in found.items_for_level(1, seed=None)] == EXPECTED
-    assert found.notices == ["2 row(s) without a question left out"]
+    assert found.notices == ["2 row(s) without a question skipped"]
 
 
 def test_rows_without_ids_are_numbered(tmp_path: Path) -> None:

@@ -120,9 +120,9 @@ def test_a_limit_below_all_latencies_is_invalid_with_its_reason(tmp_path: Path) 
 
 def test_steps_that_are_left_out_are_told_with_their_reason(tmp_path: Path) -> None:
     found = studied(tmp_path, service=[*SERVICE, "admission=4"], settings=[*QUICK, "users=[1,2,4,8,16]"])
-    told = [note for note in found.notes if "left out" in note]
+    told = [note for note in found.notes if "excluded" in note]
     assert len(told) == 1
-    assert told[0].startswith("2 of 5 steps left out as server-limited: at 8 users, server admits about 4")
+    assert told[0].startswith("2 of 5 steps excluded as server-limited: at 8 users, server admits about 4")
 
 
 def test_several_gpu_counts_show_how_it_scales(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_query_that_reads_other_columns_on_the_sides_is_left_out_and_named(spe
     document = json.loads(printed)
     assert code == 0
     assert [warning for warning in document["warnings"] if warning.startswith("queries: ")] == [
-        "queries: 12 queries against 12 queries; left out, because the sides read different tables or columns: q7"
+        "queries: 12 queries against 12 queries; excluded, because the sides read different tables or columns: q7"
     ]
     assert "q7" not in {row["query"] for row in document["pairs"]}
     executions = pl.read_parquet(tmp_path / "run/tables/executions.parquet")
@@ -100,7 +100,7 @@ def test_the_exported_file_is_one_that_the_original_tools_read(speedup: Call, fa
     assert scores["HashAggregateExec"] > 3
     measured = {term.operator: math.exp(term.log_factor) for term in factor_model.load_factor_model(factors).terms}
     assert scores["SortMergeJoinExec"] == pytest.approx(measured["SortMergeJoin"], abs=0.005)
-    assert "left out, unknown to the original tools: " in printed
+    assert "skipped, unknown to the original tools: " in printed
     assert "idle" in printed
 
 

@@ -20,7 +20,7 @@ LOGS = SAMPLES / "eventlogs"
 CHARTS: dict[str, Callable[[Profile], Any]] = {
     "Queries and stages over time": lambda result: charts.chart_timeline(result.queries, result.stage_spans),
     "Time that operators report": lambda result: charts.chart_operator_times(result.operator_times, top=5),
-    "What the log says about the task time": lambda result: charts.chart_coverage(result.coverage),
+    "Which task time does the log explain?": lambda result: charts.chart_coverage(result.coverage),
     "Longest minus median task": lambda result: charts.chart_skew(result.stage_spans),
 }
 TIMELINE = "Queries and stages over time"
@@ -41,7 +41,7 @@ def test_every_chart_builds_for_every_sample_and_carries_its_rows(kind: str, nam
     expected = {
         TIMELINE: result.stage_spans["stage"].to_list()[:1],
         "Time that operators report": result.operator_times["operator"].to_list()[:1],
-        "What the log says about the task time": result.coverage["part"].to_list(),
+        "Which task time does the log explain?": result.coverage["part"].to_list(),
         "Longest minus median task": result.stage_spans.drop_nulls("skew_cost_s")["stage"].to_list()[:1],
     }[kind]
     for value in expected:

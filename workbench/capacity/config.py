@@ -257,7 +257,7 @@ class PlanConfig(StrictModel):
     currency: str = Field(
         default="",
         max_length=12,
-        description="Currency of the prices, shown beside costs; empty: any.",
+        description="Currency of the prices, shown with costs; empty: none.",
         json_schema_extra=ADDED,
     )
     jobs_arrive_within_s: float = Field(

@@ -280,8 +280,9 @@ class Study:
         if service.law is not None:
             reach = f"{_format_law_reach(service.law, serving)} {service.load_name}"
             return (
-                f"The service scales by {service.law.name}: {reach}."
-                " Beyond that, figures are linear, too small. Its interval is that of the run's GPUs for its own load."
+                f"The service scales by {service.law.name}: {reach}. Beyond that, the figures assume linear "
+                f"scaling and are too small. "
+                "The interval is that of the run's GPUs for its own load."
             )
         if int(replicas.max()) <= 1 and serving.gpus == service.test_gpus:
             return ""

@@ -75,7 +75,7 @@ INFORMATION = Table(
         Column("kind", "str", "measurement: a run can narrow it; forecast: it varies by day."),
         Column("saving", "float", "Expected saving, the most that a measurement can be worth.", unit="a day"),
         Column("share", "float", "Share of what knowing all inputs would save."),
-        Column("resolved", "bool", "It stands out of the chance of the draws."),
+        Column("resolved", "bool", "It exceeds the random variation of the draws."),
     ),
 )
 WHAT_IF = Table(

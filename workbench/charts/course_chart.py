@@ -75,6 +75,6 @@ def course(
         base.mark_line(strokeWidth=1.5, opacity=0.6).encode(y=y),
         dots,
     ]
-    legend = "filled: told apart from the run before" if drawn[told_apart].any() else ""
+    legend = "filled: clearly different from the run before" if drawn[told_apart].any() else ""
     note = join_sentences(subtitle, legend, format_missing_note(frame.height - drawn.height, "run"))
     return finish_chart(alt.layer(*layers), title, note, frame, height=180)

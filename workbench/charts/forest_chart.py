@@ -124,7 +124,7 @@ class _ForestColumns:
 
     def format_legend(self, frame: pl.DataFrame, comparisons: int | None) -> str:
         """Explain what hollow and lighter marks mean."""
-        hollow = "hollow: no clear difference" if self.category else "hollow: not told apart"
+        hollow = "hollow: no clear difference"
         if comparisons is not None:
             hollow = f"hollow: not proven after correction for {comparisons} comparisons"
         return join_sentences(

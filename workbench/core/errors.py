@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
     INVALID = 1
     """Measured, but invalid or past a threshold."""
     WRONG_USE = 2
-    """Wrong use, configuration or input."""
+    """Invalid usage, configuration or input."""
     FAILED = 3
     """A tool, a kernel or the environment failed."""
     CANCELLED = 130

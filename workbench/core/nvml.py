@@ -132,4 +132,4 @@ def _load_library() -> Any:
     for path in LIBRARIES:
         with contextlib.suppress(OSError):
             return ctypes.CDLL(path)
-    raise NvmlError("NVIDIA's management library is not there (libnvidia-ml.so.1 comes with the driver)")
+    raise NvmlError("NVIDIA's management library is missing (libnvidia-ml.so.1 is part of the driver)")

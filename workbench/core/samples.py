@@ -26,12 +26,12 @@ _SUFFIX = re.compile(r"(\.(zstd|json|jsonl|gz|yaml|sql|csv|parquet))+$")
 
 @functools.cache
 def list_samples() -> dict[str, str]:
-    """What each sample holds, by its path below the folder of samples; empty where they are not installed."""
+    """What each sample holds, by its path below the folder of samples; those that are not installed are missing."""
     try:
         samples: dict[str, str] = json.loads((FOLDER / LIST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    return samples
+    return {name: text for name, text in samples.items() if (FOLDER / name).exists()}
 
 
 def find_sample(text: str) -> str:

@@ -67,8 +67,8 @@ _SENTENCES: Mapping[str, str] = {
     "plans": "{subjects} are in no plan of the log: updates of plans are missing, and times of operators",
     "engine": "unknown engine: {subjects} are plan nodes of no engine that is known here",
     "executors": "tasks ran on {subjects}, whose start is not in the log: the number of task slots is not known",
-    "environment": "the log does not hold the application's properties",
-    "application start": "the log does not hold the application's start",
+    "environment": "the log lacks the application's properties",
+    "application start": "the log lacks the application's start",
     "log start": "the log does not begin with Spark's first event",
     "applications": "the log holds {subjects}: {evidence}",
     CLOCK: "the driver's clock was set back by {subjects}: {evidence}",
@@ -76,7 +76,7 @@ _SENTENCES: Mapping[str, str] = {
     "lost fields": "fields of tasks are unreadable: {subjects}",
     "repeated lines": "{subjects} are in the log twice; each counts once",
     OPEN_END: "the log has no end of the application, as all of its kind; nothing was at work when it ended",
-    "odd fields": "fields of another type than Spark's are left out: {subjects}",
+    "odd fields": "fields of another type than Spark's are skipped: {subjects}",
 }
 # Told by the application's times: of work that goes on, and of clusters, no log has an end.
 _TOLD_ELSEWHERE = ("application end",)
@@ -263,7 +263,7 @@ def _list_application_holes(ledger: Ledger) -> Iterator[Hole]:
     if not ledger.has_environment:
         yield Hole("environment", "application", "no event of its properties", "settings, engine, task slots")
     if not ledger.log_started and not ledger.parts:
-        yield Hole("log start", "log", "its first event is not the one that every log begins with", ALL_FIGURES)
+        yield Hole("log start", "log", "its first event is not the one with which every log begins", ALL_FIGURES)
 
 
 def _list_part_holes(ledger: Ledger) -> Iterator[Hole]:

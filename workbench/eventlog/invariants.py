@@ -117,7 +117,7 @@ def _book_slots(facts: EventLogFacts, slots: TaskSlots) -> Book:
         (f"most tasks{name} at one time", peak_tasks),
         ("slots of its profile on the executors that lived", n_alive),
         "slot use, idle time and waits",
-        "resources that the log does not tell, or executors that it lacks",
+        "resources or executors that are missing from the log",
         AT_MOST,
     )
 

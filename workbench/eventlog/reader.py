@@ -213,7 +213,7 @@ def _read_into_sink(
         raise InputError(
             "no Spark event in it",
             where=", ".join(remove_secrets(source.path) for source in sources[:5]),
-            found=f"{sum(assembler.lines for assembler in assemblers)} lines, none of them a Spark event",
+            found=f"{sum(assembler.lines for assembler in assemblers)} lines, and no Spark event among them",
             do="give the file that Spark wrote below spark.eventLog.dir",
         )
 

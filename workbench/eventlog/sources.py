@@ -336,7 +336,7 @@ def _join_parts(store: Any, folder: str, files: Mapping[str, dict[str, Any]]) ->
         ):
             first = chosen.setdefault(number, name)
             if first != name and files[first]["size"] != files[name]["size"]:
-                evidence = f"left out: it has number {number} of the rollover, as {first} has"
+                evidence = f"skipped: it has number {number} of the rollover, as {first} has"
                 holes.append(Hole("part left out", name, evidence, ALL_FIGURES))
         holes += [
             Hole("part left out", name, _explain_left_out(store, files[name]), ALL_FIGURES)
@@ -353,9 +353,9 @@ def _join_parts(store: Any, folder: str, files: Mapping[str, dict[str, Any]]) ->
 
 def _explain_left_out(store: Any, entry: dict[str, Any]) -> str:
     if not entry["size"]:
-        return "left out: it is empty"
+        return "skipped: it is empty"
     is_log = detect_codec(_read_head(store, entry["name"])) is not None
-    return "left out: its first line has no number of the rollover" if is_log else "left out: it is no event log"
+    return "skipped: its first line has no rollover number" if is_log else "skipped: it is not an event log"
 
 
 def _read_part_start(store: Any, entry: dict[str, Any]) -> PartStart | None:

@@ -99,7 +99,7 @@ APPLICATIONS = Table(
         _ms_column("start_time_ms", "Start, epoch."),
         _ms_column("end_time_ms", "End, epoch; null when the log does not say."),
         _ms_column("last_event_time_ms", "Latest time stamp in the log, epoch."),
-        _ms_column("duration_ms", "End minus start; null where the log does not hold both."),
+        _ms_column("duration_ms", "End minus start; null if the log lacks one of them."),
         _text_column(
             "status",
             "complete, or incomplete: no start, no end, damage, or a missing file (else: see completeness).",
@@ -133,7 +133,7 @@ EXECUTORS = Table(
 )
 RESOURCES = Table(
     "resources",
-    "What executors of a resource profile have, and what one of its tasks takes.",
+    "Resources of an executor of a profile, and of one of its tasks.",
     ("log_id", "resource_profile_id", "of", "resource"),
     _log_columns(
         _id_column("resource_profile_id", "Resource profile; 0 is that of the settings."),
@@ -184,7 +184,7 @@ PLAN_NODES = Table(
 )
 NODE_METRICS = Table(
     "node_metrics",
-    "What each node's metrics came to, over all tasks of the stages that ran for the execution (a table cached earlier "
+    "Sum of each node's metrics, over all tasks of the stages that ran for the execution (a table cached earlier "
     "counts where it was made), at the last plan version that has them.",
     ("log_id", "sql_id", "node_id", "plan_version", "accumulator_id"),
     _log_columns(
@@ -246,7 +246,7 @@ STAGES = Table(
 )
 STAGE_TASKS = Table(
     "stage_tasks",
-    "What the ended tasks of a stage attempt add up to: all of them, failed ones too, which are counted beside.",
+    "Sums over the ended tasks of a stage attempt, including failed ones, which are also counted separately.",
     ("log_id", "stage_id", "stage_attempt_id"),
     _log_columns(
         *_STAGE,
@@ -336,8 +336,7 @@ ACCUMULATORS = Table(
 )
 FAILURES = Table(
     "failures",
-    "What failed: tasks (at most 20 per stage attempt; stage_tasks counts all), stages, jobs, SQL executions, "
-    "executors.",
+    "Failures: tasks (at most 20 per stage attempt; stage_tasks counts all), stages, jobs, SQL executions, executors.",
     (),
     _log_columns(
         _text_column("kind", "task, stage, job, sql or executor.", nullable=False),
@@ -349,13 +348,13 @@ FAILURES = Table(
         _text_column("executor_id", "Executor."),
         _ms_column("time_ms", "When, epoch."),
         _text_column("reason", "Kind of failure."),
-        _text_column("message", "First 2,000 characters of what was said."),
+        _text_column("message", "First 2,000 characters of the message."),
     ),
 )
 
 COMPLETENESS = Table(
     "completeness",
-    "What a log shows to be missing from it, a row each; none for a whole log.",
+    "One row per part that is missing from the log; empty for a complete log.",
     (),
     _log_columns(
         _text_column(
@@ -363,8 +362,8 @@ COMPLETENESS = Table(
             "file, part, task ends, tasks, stages, jobs, queries, plans, executors, engine, or an event's name.",
             nullable=False,
         ),
-        _text_column("subject", "What is missing, or of what.", nullable=False),
-        _text_column("evidence", "What in the log shows it.", nullable=False),
+        _text_column("subject", "The missing part.", nullable=False),
+        _text_column("evidence", "Evidence in the log.", nullable=False),
         _text_column("touches", "Figures that cannot be right without it.", nullable=False),
         _id_column("n_expected", "How many there must be, by the evidence.", nullable=True),
         _id_column("n_found", "How many of them are there.", nullable=True),

@@ -193,7 +193,7 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
 
     def execute_cell(self, cell: Any, cell_index: int, **kwargs: Any) -> Any:
         self._session.cell_index = cell_index
-        if self._session.on_cell:
+        if self._session.on_cell and self.skip_cells_with_tag not in cell.metadata.get("tags", []):
             self._session.on_cell(cell_index)
         self._texts, self._n_left_out = {}, 0
         try:
@@ -227,7 +227,7 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
                 _, text = self._texts.get(id(output)) or (output, StreamText(output["text"]))
                 output["text"] = text.join()
         if self._n_left_out:
-            words = f"{self._n_left_out:,} more outputs of this cell are left out; {MAX_OUTPUTS:,} are kept\n"
+            words = f"{self._n_left_out:,} more outputs of this cell were dropped; {MAX_OUTPUTS:,} are kept\n"
             cell.outputs.append(nbformat.v4.new_output("stream", name="stderr", text=words))
 
 

@@ -42,7 +42,7 @@ class StreamText:
         text = self._pieces[0].rstrip(_RETURN)
         if not self._n_dropped:
             return text
-        return f"{self._begin}\n… {self._n_dropped:,} characters are left out here …\n{text}"
+        return f"{self._begin}\n… {self._n_dropped:,} characters were dropped here …\n{text}"
 
 
 def apply_controls(text: str) -> str:

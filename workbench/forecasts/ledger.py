@@ -205,7 +205,7 @@ def _parse_entry(line: bytes, where: str) -> Entry:
         raise InputError(f"not a line of a {NOUN}", where=where, found=f"kind {kind!r}"[:80], allowed=list(_MODELS))
     check_format_version(document, FORMAT_VERSION, noun=f"line of a {NOUN}", where=where, is_required=True)
     return validate_model(
-        model, document, noun=f"{kind} of a ledger", where=where, do="mend or remove this line: none is left out"
+        model, document, noun=f"{kind} of a ledger", where=where, do="correct or remove this line; no line is skipped"
     )
 
 

@@ -109,7 +109,7 @@ class Scores:
         row = self.overall
         counted = f"{row['n_matched']} of {row['n_forecasts']} forecasts have an outcome that counts"
         if not row["n_intervals"]:
-            return f"{counted}; none of them has an interval."
+            return f"{counted}; no forecast has an interval."
         held = f"{row['n_covered']} of {row['n_intervals']} intervals held"
         share = format_share(row["coverage_low"], row["coverage"], row["coverage_high"])
         return (

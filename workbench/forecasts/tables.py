@@ -11,15 +11,15 @@ FORECASTS = Table(
     (
         Column("id", "str", "Id of the forecast."),
         Column("area", "str", "Area that made it."),
-        Column("subject", "str", "What it is about: an application, a query, a target, a stack."),
-        Column("quantity", "str", "What is forecast of it."),
+        Column("subject", "str", "Subject: an application, a query, a target, a stack."),
+        Column("quantity", "str", "The forecast quantity."),
         Column("unit", "str", "Unit of value, ends and outcome."),
         Column("value", "float", "Forecast value.", ends=("low", "high")),
         Column("low", "float", "Lower end of its interval; null if open.", nullable=True),
         Column("high", "float", "Upper end; null if open.", nullable=True),
         Column("level", "float", "Nominal level of the interval.", unit="share"),
-        Column("state", "str", "open, matched, failed (no value came of it) or invalid (its run is not valid)."),
-        Column("outcome", "float", "Value that came of it.", nullable=True),
+        Column("state", "str", "open, matched, failed (no outcome) or invalid (its run is not valid)."),
+        Column("outcome", "float", "Value of the outcome.", nullable=True),
         Column("covered", "bool", "The interval holds the outcome; null without both.", nullable=True),
         Column("log_error", "float", "Log of forecast over outcome; null unless both are positive.", nullable=True),
         Column("log_width", "float", "Log of upper over lower end; null unless both are positive.", nullable=True),
@@ -35,15 +35,15 @@ FORECASTS = Table(
 )
 FORECAST_SCORES = Table(
     "forecast_scores",
-    "One row per area, and one for all: how often intervals held, and how far off the forecasts were.",
+    "One row per area, and one for all: how often intervals contained the outcome, and how far off the forecasts were.",
     ("area",),
     (
         Column("area", "str", "Area; all for all together."),
         Column("n_forecasts", "int", "Forecasts; the next four add up to it."),
         Column("n_open", "int", "Without an outcome."),
         Column("n_matched", "int", "With an outcome that counts."),
-        Column("n_failed", "int", "Of which no value came."),
-        Column("n_invalid", "int", "Whose outcome is of a run that is not valid."),
+        Column("n_failed", "int", "Forecasts without an outcome."),
+        Column("n_invalid", "int", "Forecasts whose outcome is from a run that is not valid."),
         Column("n_retrospective", "int", "Of the matched: kept when the outcome may have been known."),
         Column("n_runs", "int", "Groups of runs among the matched with an interval: the unit of the coverage."),
         Column("n_intervals", "int", "Matched forecasts with both ends."),
@@ -172,7 +172,7 @@ INPUT_RECOMMENDATIONS = Table(
         Column("low", "float", "Lower end.", nullable=True),
         Column("high", "float", "Upper end.", nullable=True),
         Column("level", "float", "Confidence of the interval.", unit="share"),
-        Column("predicted", "bool", "From other stacks, not from runs of its own."),
+        Column("predicted", "bool", "Predicted from other stacks, not from its own runs."),
     ),
 )
 INPUT_EFFECTS = Table(

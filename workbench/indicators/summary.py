@@ -127,7 +127,7 @@ def format_recommendation(recommendation: Recommendation) -> str:
         lines += ["", f"Excluded ({recommendation.excluded.height})", *_format_exclusions(recommendation)]
     if recommendation.proposals.height:
         shown = recommendation.proposals.select("place", "stack", _effect_expression(), "n")
-        lines += ["", table(shown, caption="Measure next, beside the baseline", limit=MAX_SHOWN_ROWS).text]
+        lines += ["", table(shown, caption="Measure next, together with the baseline", limit=MAX_SHOWN_ROWS).text]
     if recommendation.answer.stack is not None:
         lines += ["", f"Why {recommendation.answer.stack}", *_format_reasons(recommendation)]
     if recommendation.unmeasured:

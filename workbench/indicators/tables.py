@@ -25,12 +25,12 @@ CHECKS = Table(
         *_WHAT,
         Column("field", "str", "Name of the check or result."),
         Column("value", "str", "Its value, as text.", nullable=True),
-        Column("compared", "bool", "It must be the baseline's value; else it was judged by the script's own bound."),
+        Column("compared", "bool", "True: it must equal the baseline's value; false: the script's own bound applies."),
     ),
 )
 DIMENSIONS = Table(
     "dimensions",
-    "One row per metric and level of a stack matrix's dimension: what it is worth, whatever the others.",
+    "One row per metric and level of a stack matrix's dimension: its effect, over all values of the others.",
     ("session_id", "metric", "dimension", "level"),
     (
         Column("session_id", "str", "The session."),
@@ -66,7 +66,7 @@ DRIFT = Table(
         Column("factor", "float", "Value after it over value before it.", nullable=True),
         Column("p_value", "float", "How often steady noise looks like this.", nullable=True),
         Column("adjusted_p_value", "float", "The same, by Holm over all metrics.", nullable=True),
-        Column("changed", "bool", "The machine changed: told apart at 5 %."),
+        Column("changed", "bool", "The machine changed (significant at 5 %)."),
     ),
 )
 _SESSION_COLUMN = Column("session_id", "str", "The session.")
@@ -74,7 +74,7 @@ _STACK_COLUMN = Column("stack", "str", "Name of the stack.")
 _KEY_COLUMN = Column("stack_key", "str", "Hash of its lock, Python and platform.")
 RECOMMENDATIONS = Table(
     "recommendations",
-    "One row per stack that no constraint left out, the best score first.",
+    "One row per stack that meets all constraints, the best score first.",
     ("session_id", "stack"),
     (
         _SESSION_COLUMN,
@@ -95,12 +95,12 @@ RECOMMENDATIONS = Table(
         Column("regret_pct", "float", "Expected loss against the highest.", unit="%", nullable=True),
         Column("verdict", "str", "FASTER, SLOWER, SAME or UNDECIDED over the mix; BASELINE."),
         Column("rounds_needed", "int", "UNDECIDED: rounds that would likely decide.", nullable=True),
-        Column("predicted", "bool", "From stacks that share its versions, not from runs of its own."),
+        Column("predicted", "bool", "Predicted from stacks that share its versions, not from its own runs."),
     ),
 )
 EXCLUDED = Table(
     "excluded",
-    "One row per stack that was left out, and why.",
+    "One row per excluded stack, with the reason.",
     ("session_id", "stack"),
     (
         _SESSION_COLUMN,
@@ -170,7 +170,7 @@ SESSIONS = Table(
         Column("cpu_model", "str", "The machine's processor."),
         Column("ended_at", "str", "End, UTC; null while it goes on.", nullable=True),
         Column("stop_reason", "str", "Why it ended.", nullable=True),
-        Column("revision", "str", "Commit of the measured code, where it was told.", nullable=True),
+        Column("revision", "str", "Commit of the measured code, if known.", nullable=True),
     ),
 )
 STACKS = Table(
@@ -184,7 +184,7 @@ STACKS = Table(
         Column("stack_key", "str", "Hash of its lock, Python and platform."),
         Column("copy_number", "int", "0; above, another environment of the same lock."),
         Column("python", "str", "Version of Python."),
-        Column("platform", "str", "Platform, where it was told.", nullable=True),
+        Column("platform", "str", "Platform, if known.", nullable=True),
         Column("packages", "int", "Packages in the lock."),
         _STORED_RUNS_COLUMN,
         _STORED_FAILED_COLUMN,
@@ -281,18 +281,20 @@ POINTS = Table(
         *_SERIES,
         Column("kind", "str", "followed, control (the reference once more), machine (the reference's own value)."),
         Column("reference", "str", "Start of the reference's key; empty without one (absolute values)."),
-        Column("hardware_key", "str", "Stands for the machine; other machines are another series."),
+        Column("hardware_key", "str", "Identifies the machine; other machines are another series."),
         Column("cpu_model", "str", "The machine's processor."),
         Column("threads", "int", "Threads of the runs; null where unknown.", nullable=True),
-        Column("clock", "str", "What times are measured by: wall or cpu."),
+        Column("clock", "str", "Clock of the times: wall or cpu."),
         Column("indicator_version", "str", "Hash of the indicator; another version is another series."),
         Column("tolerance", "float", "Practical margin as a share: smaller differences do not matter."),
         Column("session_id", "str", "The session."),
         Column("created_at", "str", "When it was planned, UTC."),
-        Column("revision", "str", "Commit of the measured code, where it was told.", nullable=True),
-        _added_column("commit_at", "str", "When that commit was made, UTC, where it was told."),
+        Column("revision", "str", "Commit of the measured code, if known.", nullable=True),
+        _added_column("commit_at", "str", "Time of that commit, UTC, if known."),
         _added_column(
-            "place", "int", "Place in its series, from 0: by commits where all are told, else by time of measurement."
+            "place",
+            "int",
+            "Place in its series, from 0: by commits if all are known, otherwise by time of measurement.",
         ),
         Column("packages", "str", "Its Python and its stack's packages, with versions, separated by spaces."),
         Column(
@@ -337,7 +339,7 @@ CHANGES = Table(
         Column("kind", "str", "followed, control or machine."),
         _added_column("shape", "str", "step, or drift: from its first session to its last."),
         Column("session_id", "str", "First session of the new level, or of the drift."),
-        Column("created_at", "str", "Its time, UTC; that of its commit where each session of the series tells it."),
+        Column("created_at", "str", "Its time, UTC; the commit's time if every session of the series has it."),
         Column("last_before", "str", "Last session of the old level; of a drift its own last session."),
         Column("ratio", "float", "How many times better than the level before; of a drift its end than its begin."),
         *_RATIO,
@@ -373,7 +375,7 @@ RUNS = Table(
         Column("started_at", "str", "Start, UTC."),
         Column("duration_s", "float", "From before the process was made until it was waited for.", "s", nullable=True),
         Column("threads", "int", "Threads that libraries were told to use.", nullable=True),
-        Column("hardware_key", "str", "Stands for the machine; other machines are never compared."),
+        Column("hardware_key", "str", "Identifies the machine; other machines are never compared."),
         Column("network", "str", "isolated, or not isolated."),
         Column("load_before", "float", "Load average of the last minute, before.", nullable=True),
         Column("load_after", "float", "The same, after.", nullable=True),
@@ -405,12 +407,12 @@ OBSERVATIONS = Table(
     (
         *_RUN,
         *_WHAT,
-        Column("metric", "str", "What is compared: the case, with the field behind it where there are several."),
+        Column("metric", "str", "The compared metric: the case, with its field if there are several."),
         Column("value", "float", "As measured, in the unit of the metric."),
         Column("unit", "str", "Its unit."),
         Column("better", "str", "higher or lower."),
         Column("tolerance", "float", "Practical margin as a share: smaller differences do not matter."),
-        _added_column("clock", "str", "What `value` is measured by: wall or cpu."),
+        _added_column("clock", "str", "Clock of `value`: wall or cpu."),
         _added_column("other_value", "float", "The same by the other clock; null where unknown."),
         _added_column("cpu_part", "str", "CPU time is of the measured part, or of the whole run."),
     ),
@@ -444,11 +446,11 @@ EFFECTS = Table(
         Column(
             "undecided_because",
             "str",
-            "UNDECIDED: why, and what would tell; null otherwise.",
+            "UNDECIDED: why, and what would decide it; null otherwise.",
             nullable=True,
             added=True,
         ),
-        _added_column("clock", "str", "What ratio and verdict are by: wall or cpu."),
+        _added_column("clock", "str", "Clock of ratio and verdict: wall or cpu."),
         Column(
             "decided_by",
             "str",

@@ -246,7 +246,7 @@ class RunBar:
         auto = ipywidgets.Layout(width="auto")
         self.run = ipywidgets.Button(
             description="Run and make report",
-            tooltip="The notebook as it was last saved, with these settings, in a process of its own",
+            tooltip="Runs the saved notebook with these settings in a separate process",
             button_style="primary",
             icon="play",
             layout=auto,

@@ -130,7 +130,7 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     intervals = wide.transform_filter("isValid(datum.low_s) && isValid(datum.high_s)").encode(**ends, **shade)
     n = runs.group_by("side").len()["len"].max()
     subtitle = join_sentences(
-        f"dots: {format_number(n or 0)} runs each",
+        f"dots: {format_number(n or 0)} run{'' if n == 1 else 's'} each",
         f"{format_number(n_hidden)} more not drawn" if n_hidden else "",
         "bar: interval of the median",
         "the operator's time is total minus reading",

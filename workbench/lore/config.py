@@ -220,7 +220,7 @@ class NotebookConfig(BaseModel):
 
     FORM_GROUPS: ClassVar = (
         FieldGroup("Sides to compare", ("confs_a", "confs_b", "engine")),
-        FieldGroup("A dump that is there", ("dump_folder", "trust")),
+        FieldGroup("An existing dump", ("dump_folder", "trust")),
         FieldGroup("More settings", ("views", "confs", "partition", "repeat", "dump_path", "level")),
     )
 
@@ -254,12 +254,12 @@ class NotebookConfig(BaseModel):
     @model_validator(mode="after")
     def _check_parameters(self) -> NotebookConfig:
         if not self.dump_folder and not self.query_file:
-            raise ValueError("give query_file, or dump_folder to replay a dump that is there")
+            raise ValueError("give query_file, or dump_folder to replay an existing dump")
         if self.partition is not None and "[" in self.ids:
             raise ValueError("give partitions in ids or as partition, not both")
         for name in ("dump_folder", "dump_path"):
             if "://" in getattr(self, name):
-                raise ValueError(f"{name} must be on this machine; `workbench lore` knows URLs of Hadoop, too")
+                raise ValueError(f"{name} must be on this machine; `workbench lore` also takes URLs of Hadoop")
         return self
 
     @property

@@ -87,7 +87,7 @@ def _check_replay(outcome: ReplayOutcome, repeat: int) -> list[tuple[str, float]
         ("timed runs that a side lacks", _count_missing_runs(timings, sides.height, repeat)),
         ("runs whose operator time is not total minus scan", _count_wrong_differences(timings)),
         (
-            "sides whose figure lies outside of its own interval",
+            "sides whose figure is outside its own interval",
             _count_outside_interval(sides, "operator_s", "low_s", "high_s"),
         ),
         (

@@ -155,7 +155,7 @@ DIFFERENCES = Table(
     "First rows that only one of two outputs has.",
     ("compared", "position"),
     (
-        Column("compared", "str", "The outputs compared, and the one that has the row."),
+        Column("compared", "str", "The compared outputs, and the one with the row."),
         Column("position", "int", "From 1."),
         Column("row", "str", "The row as JSON, columns c0, c1 and so on."),
     ),

@@ -80,7 +80,7 @@ def clean_output(html: str) -> tuple[str, str]:
     cannot swallow the page after it. The page's policy forbids the rest anyway; this is the first of two fences.
 
     >>> clean_output('<b>12</b><script src="https://example.org/a.js"></script>')
-    ('<b>12</b>', 'A script of this output was left out.')
+    ('<b>12</b>', 'A script of this output was removed.')
     >>> clean_output('<p onclick="bad()">open')
     ('<p>open</p>', '')
     """
@@ -98,7 +98,7 @@ def clean_output(html: str) -> tuple[str, str]:
             name for name, value in element.attrs.items() if not _is_safe_attribute(element.name, name, str(value))
         ]:
             del element[name]
-    return str(soup), "A script of this output was left out." if scripts else ""
+    return str(soup), "A script of this output was removed." if scripts else ""
 
 
 def _is_safe_attribute(tag: str, name: str, value: str) -> bool:

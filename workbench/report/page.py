@@ -272,7 +272,7 @@ def _render_tables(record: Mapping[str, Any]) -> str:
         [_render_table_link(str(entry.get("name", NULL))), escape_html(format_number(entry.get("rows")))]
         for entry in record.get("tables") or []
     ]
-    return _render_grid("Tables beside this page, as Parquet", ["name", "rows"], rows, opened=False)
+    return _render_grid("Tables in the folder of this page, as Parquet", ["name", "rows"], rows, opened=False)
 
 
 def _render_table_link(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.files import default_out, is_store_failure
+from workbench.core.samples import find_sample
 from workbench.core.locks import LOCK_FILE
 from workbench.runs import run_folder
 from workbench.runs.run_folder import parse_record, read_start_time
@@ -148,7 +149,8 @@ def open_run(place: str | Path) -> StoredRun:
 def open_result(run: str | Path | run_folder.Run, out: str | Path | None = None) -> StoredRun:
     """A run with its record and its tables (`.tables`): polars frames, `.pandas()`, `.sql()`.
 
-    `run`: A run folder or its URL, a run id or the start of one, an area (its newest run), or the run of this notebook.
+    `run`: A run folder or its URL, a run id or the start of one, an area (its newest run), a sample (`sample:NAME`), or
+    the run of this notebook.
     `out`: Where ids and areas are looked for; by default where runs are written.
 
     Raises
@@ -161,7 +163,7 @@ def open_result(run: str | Path | run_folder.Run, out: str | Path | None = None)
     """
     if isinstance(run, run_folder.Run):
         return build_stored_run(run)
-    return resolve_run(str(run), default_out() if out is None else out)
+    return resolve_run(find_sample(str(run)), default_out() if out is None else out)
 
 
 def build_stored_run(run: run_folder.Run) -> StoredRun:
@@ -396,5 +398,5 @@ def _build_copy_error(store: Store, path: str, error: OSError) -> RunFailedError
         "cannot write the copy of the run",
         where=where,
         found=format_error(error),
-        do="the run is kept where it is; copy it again: the same command completes the copy",
+        do="the run itself is unchanged; run the same command again to complete the copy",
     )

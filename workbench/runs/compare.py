@@ -287,7 +287,7 @@ def _choose_key(
     for count in range(fewest, len(usable) + 1):
         if all(_is_unique_key(frame, usable[:count]) for frame in frames):
             return tuple(usable[:count]), run_columns
-    raise InputError("no columns tell its rows apart", found=usable or "only floats and lists")
+    raise InputError("no column identifies its rows", found=usable or "only floats and lists")
 
 
 def _list_unit_changes(baseline: RunTable, candidate: RunTable, keys: Sequence[str]) -> list[str]:

@@ -339,7 +339,7 @@ def _list_notes(history: RunHistory) -> list[str]:
         "Runs that did not succeed have no figures here; runs that are not valid are shown and compared with nothing.",
     ]
     if history.n_left_out:
-        notes.append(f"{history.n_left_out} older runs are left out.")
+        notes.append(f"{history.n_left_out} older runs are not shown.")
     if len(history.figures) > MAX_CHARTS:
         notes.append(f"{MAX_CHARTS} of {len(history.figures)} figures are drawn, those that moved first.")
     return notes

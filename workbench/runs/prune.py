@@ -110,7 +110,7 @@ def _build_candidate(run: StoredRun, place: str | Path, *, asked_unfinished: boo
 
 def _find_reason_to_keep(folder: Path, place: Path) -> str | None:
     if folder.is_symlink() or not folder.resolve().is_relative_to(place.resolve()):
-        return "it lies behind a link"
+        return "it is behind a link"
     if folder.resolve() == place.resolve():
         return "it is the runs folder itself"
     return None

@@ -47,7 +47,7 @@ Where = Annotated[
     ),
 ]
 Area = Annotated[
-    str, Field(description="Area of the runs: the name of their notebook; list_runs tells it of each run.")
+    str, Field(description="Area of the runs: the name of their notebook; list_runs shows it for each run.")
 ]
 Since = Annotated[
     str | None,
@@ -199,7 +199,7 @@ class RunQuestions:
     def compare_runs(
         self,
         baseline: Annotated[str, Field(description="The earlier run: its id, the start of one, or an area.")],
-        candidate: Annotated[str, Field(description="The run that is held against it.")],
+        candidate: Annotated[str, Field(description="The run that is compared with it.")],
         offset: Offset = 0,
     ) -> Document:
         """Compare two runs of one area: settings, inputs, machine, and figures with intervals, what differs first.
@@ -303,7 +303,7 @@ class RunQuestions:
 
 def _load_table(run: StoredRun, table: str) -> RunTable:
     if table not in (names := run.list_table_names()):
-        do = f"show_run tells the tables of {run.run_id}"
+        do = f"show_run lists the tables of {run.run_id}"
         raise InputError("no such table in the run", where=f"run {run.run_id}", found=table[:100], allowed=names, do=do)
     return compare.load_run_table(run, table)
 

@@ -16,7 +16,7 @@ OPERATORS = (">", ">=", "<", "<=", "!=")
 def check_columns(frame: pl.DataFrame, names: Sequence[str], table: str) -> None:
     """Refuse columns that a table lacks."""
     if missing := [name for name in names if name not in frame.columns]:
-        do = "describe_table tells what each column means"
+        do = "describe_table explains each column"
         raise InputError("no such column", where=f"table {table}", found=missing, allowed=frame.columns, do=do)
 
 

@@ -93,7 +93,7 @@ class Rule(_Model):
     def _makes_sense(self) -> Self:
         meant = [name for name in ("key", "rows", "table") if getattr(self, name) is not None]
         if len(meant) != 1:
-            raise ValueError("exactly one of key, rows and table says what is judged")
+            raise ValueError("give exactly one of key, rows and table")
         if (self.table is None) != (self.column is None):
             raise ValueError("table and column go together")
         if self.key and self.where:
@@ -105,7 +105,7 @@ class Rule(_Model):
         if self.key in ("verdict", "status") and set(self.limits) != {"equals"}:
             raise ValueError(f"{self.key} is a word: its limit is equals")
         if self.between is not None and self.between[0] > self.between[1]:
-            raise ValueError("between: the lower limit stands first")
+            raise ValueError("between: the lower limit comes first")
         return self
 
     @property
@@ -197,7 +197,7 @@ class Thresholds:
                 )
         if not any(map(self.list_rules, present)):
             raise ConfigError(
-                "no thresholds for what is judged",
+                "no thresholds for this notebook",
                 where=self.path,
                 found=list(self.areas),
                 allowed=sorted(set(present)),

@@ -53,7 +53,7 @@ def _check_run(run: Analysis) -> list[tuple[str, int]]:
         ("steps that end before they begin, by one clock", client.filter(pl.col("duration_s") < -ROUNDING_S).height),
         ("pods that run before they are scheduled", backwards.height),
         ("more pods bound at the end than the plan has", max(0, n_bound - int(run.schedule["pods"].sum()))),
-        ("moments with more GPUs held than there are", _count_excess_moments(run.gpus, run.read_raw_table(GAPS))),
+        ("moments with more GPUs in use than exist", _count_excess_moments(run.gpus, run.read_raw_table(GAPS))),
         ("gangs that count as complete and never were", _count_wrong_gangs(run)),
         ("segments that do not add up to the time from due to the end", _count_share_mismatches(run)),
         ("shares that do not add up to one", sum(_is_not_one(run.shares[name]) for name in ("share", "tail_share"))),

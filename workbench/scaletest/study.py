@@ -207,7 +207,7 @@ class Study:
         """Notes: where and how often it was measured, notes of the runs, and warnings with how many runs have them."""
         runs = ", ".join(f"{len(self.found.runs[name])} of {name}" for name in self.found.names)
         ignored = [
-            f"{name} stands in the league table; step by step only the first two variants are compared."
+            f"{name} is in the league table; only the first two variants are compared step by step."
             for name in self.found.names[2:]
         ]
         notes = {note: None for _, run in self.found.everything for note in run.conditions.notes}

@@ -151,7 +151,7 @@ def _count_complete_gangs(runs: tuple[Analysis, ...]) -> tuple[float, str, str]:
     """Key number of the gangs that were complete in these runs: value, unit, note."""
     complete = sum(int(run.gangs["complete"].sum()) for run in runs)
     partial = sum(run.gangs.filter(~pl.col("complete") & (pl.col("scheduled") > 0)).height for run in runs)
-    return complete, f"of {sum(run.gangs.height for run in runs)}", f"{partial} held GPUs without ever being complete"
+    return complete, f"of {sum(run.gangs.height for run in runs)}", f"{partial} held GPUs but never became complete"
 
 
 def list_next_steps(variants: Variants, comparison: pl.DataFrame, league: pl.DataFrame) -> list[str]:
@@ -177,7 +177,7 @@ def recommend_scheduler(league: pl.DataFrame) -> list[str]:
     reasons = f" ({'; '.join(dropped)})" if dropped else ""
     if len(chosen) == 1:
         return [f"Prefer {chosen[0]} for a load like this one{reasons}."]
-    return [f"Choose among {join_names(chosen)} by other criteria, or run more turns to tell them apart{reasons}."]
+    return [f"Choose among {join_names(chosen)} by other criteria, or run more turns to distinguish them{reasons}."]
 
 
 def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str]:

@@ -13,7 +13,7 @@ SCHEDULE = Table(
     (
         INDEX_COLUMN,
         NAME_COLUMN,
-        Column("entry", "str", "The scenario's entry that it comes from."),
+        Column("entry", "str", "Entry of the scenario."),
         Column("kind", "str", "Kind of the object."),
         Column("namespace", "str", "Namespace of the object."),
         Column("due_s", "float", "Intended submission time, after the start.", unit="s"),
@@ -148,7 +148,7 @@ LOAD = Table(
 )
 NODES = Table(
     "nodes",
-    "One row per node: whether it was ever ready, and its largest allocatable resources.",
+    "One row per node: whether it became ready, and its largest allocatable resources.",
     ("name",),
     (
         NAME_COLUMN,
@@ -186,7 +186,7 @@ PRESSURE = Table(
         Column("component", "str", "Whose metrics."),
         Column("measure", "str", "queue wait, etcd call, admission webhook, client limiter wait, work queue, …"),
         Column("subject", "str", "Priority level, operation, webhook or queue; empty for none."),
-        Column("n", "int", "Calls, or refusals; null for what is not counted.", "calls", nullable=True),
+        Column("n", "int", "Calls, or refusals; null if not counted.", "calls", nullable=True),
         Column("mean_s", "float", "Mean time of these calls.", unit="s", nullable=True),
         Column("p99_s", "float", "Upper bound of their p99; null beyond the last bucket.", "s", nullable=True),
         Column("level", "float", "How many there were at that moment, of what has a level.", "objects", nullable=True),
@@ -371,7 +371,7 @@ RAMP = Table(
         Column(
             "through_per_s",
             "float",
-            "Of the pods due per second, those ever scheduled.",
+            "Pods due per second that were scheduled at some time.",
             "pods/s",
             nullable=True,
             added=True,
@@ -390,7 +390,7 @@ SUSTAINED = Table(
     "One row: the rate of pods that the cluster sustains, by all steps of the ramp.",
     ("unit",),
     (
-        Column("unit", "str", "What is counted: pods/s."),
+        Column("unit", "str", "Counted unit: pods/s."),
         Column("low_per_s", "float", "Low end of the rate; null: not decided.", unit="pods/s", nullable=True),
         Column("high_per_s", "float", "High end; null if the limit was never reached.", unit="pods/s", nullable=True),
         Column("level", "float", "Confidence.", unit="share"),
@@ -415,7 +415,7 @@ LIMITS = Table(
         Column("rate_per_s", "float", "Its plateau.", unit="1/s"),
         Column("low_per_s", "float", "Low end of it.", unit="1/s"),
         Column("high_per_s", "float", "High end of it.", unit="1/s"),
-        Column("counted", "str", "What is counted: pods, workloads or requests of a client."),
+        Column("counted", "str", "Counted unit: pods, workloads or requests of a client."),
         Column("begin_s", "float", "Begin of the plateau.", unit="s"),
         Column("end_s", "float", "End of the plateau.", unit="s"),
         Column("backlog", "float", "Median backlog during the plateau.", unit="objects"),
@@ -426,7 +426,7 @@ LIMITS = Table(
         Column(
             "cause",
             "str",
-            "What took most of it, the room or the quota that bound, as far as it is known.",
+            "The largest part of it, or the room or quota that limited, if known.",
             nullable=True,
             added=True,
         ),
@@ -458,7 +458,7 @@ UNFINISHED = Table(
     ("step",),
     (
         _STEP,
-        Column("came", "int", "Pods that came to it.", unit="pods"),
+        Column("came", "int", "Pods that arrived there.", unit="pods"),
         Column("passed", "int", "Pods that passed.", unit="pods"),
         Column("waiting", "int", "Pods that still waited at the end.", unit="pods"),
         Column("last_s", "float", "When the last one passed.", unit="s", nullable=True),
@@ -574,7 +574,7 @@ SERVERS = Table(
         Column("component", "str", "Whose metrics."),
         Column("measure", "str", "queue wait, etcd call, admission webhook, client limiter wait, work queue, …"),
         Column("subject", "str", "Priority level, operation, webhook or queue; empty for none."),
-        Column("n", "int", "Calls, or refusals; null for what is not counted.", "calls", nullable=True),
+        Column("n", "int", "Calls, or refusals; null if not counted.", "calls", nullable=True),
         Column("mean_s", "float", "Mean time of a call.", unit="s", nullable=True),
         Column("p99_s", "float", "Highest upper bound of a look's p99.", "s", nullable=True),
         Column("peak", "float", "Highest level that a look found.", "objects", nullable=True),
@@ -597,15 +597,15 @@ STARTUP = Table(
 )
 LEAGUE = Table(
     "league",
-    "One row per scheduler: how it did on one plan, over all of its runs, against the first.",
+    "One row per scheduler: its results on one plan, over all of its runs, compared with the first.",
     ("side",),
     (
         Column("side", "str", "The scheduler."),
         Column("runs", "int", "Its runs.", unit="runs"),
         Column("invalid", "int", "Of these, invalid ones.", unit="runs"),
         Column("gangs", "int", "Gangs of all runs.", unit="gangs"),
-        Column("complete", "int", "Gangs that were ever complete.", unit="gangs"),
-        Column("deadlocked", "int", "Gangs that held GPUs at the end beside another such gang.", unit="gangs"),
+        Column("complete", "int", "Gangs that became complete.", unit="gangs"),
+        Column("deadlocked", "int", "Gangs that held GPUs at the end while another such gang did, too.", unit="gangs"),
         Column("held_gpu_s", "float", "GPU seconds held by gangs that were never complete.", unit="GPU s"),
         Column("stranded_gpus", "float", "Mean while pods waited; median of the runs.", unit="GPUs", nullable=True),
         Column("evicted", "int", "Pods evicted (preemptions).", unit="pods"),

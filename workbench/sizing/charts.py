@@ -87,7 +87,7 @@ def chart_ladder(
     note = join_sentences(
         "dots: steps with their 90 % intervals",
         _describe_capacity_interval(estimate),
-        f"{unvalued} steps whose quantile lies among failures not drawn" if unvalued else "",
+        f"{unvalued} steps whose quantile falls among failures are not drawn" if unvalued else "",
     )
     return finish_chart(alt.layer(*layers), _capacity_title(estimate), note, frame, height=320)
 
@@ -412,7 +412,7 @@ def chart_client(points: pl.DataFrame) -> alt.Chart:
     shown = tidy.group_by("seen", "load", maintain_order=True).agg(pl.col("held_percent").min()).sort("seen", "load")
     chart = charts.ladder(
         shown,
-        title="Was the load held?",
+        title="Did the service keep up with the load?",
         level="load",
         value="held_percent",
         variant="seen",

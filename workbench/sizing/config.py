@@ -113,10 +113,10 @@ class SweepConfig(StrictModel):
     max_answer_bytes: int = Field(8 << 20, ge=1024, le=1 << 30, description="Longest line of a stream, in bytes.")
 
     metrics_url: str = Field(
-        "", description="Prometheus metrics of the server, sampled beside the load: http://HOST:PORT/metrics."
+        "", description="Prometheus metrics of the server, sampled during the load: http://HOST:PORT/metrics."
     )
     gpu_metrics: bool = Field(
-        False, description="Sample this machine's GPUs by NVML beside the load, where the server runs on them."
+        False, description="Sample this machine's GPUs by NVML during the load, if the server runs on them."
     )
     metrics_every_s: float = Field(0.5, ge=0.05, le=60, description="Time between two samples of them, in seconds.")
 
@@ -139,9 +139,9 @@ class SweepConfig(StrictModel):
     )
     trace_from_s: float = Field(0.0, ge=0, description="Begin of the part that is replayed, in seconds (trace).")
     trace_for_s: float | None = Field(None, gt=0, description="Length of that part, in seconds. Default: to the end.")
-    trace_unit: TimeUnit | None = Field(None, description="Unit of the times. Default: as the trace tells.")
+    trace_unit: TimeUnit | None = Field(None, description="Unit of the times. Default: as in the trace.")
     trace_block: int | None = Field(
-        None, ge=1, le=1 << 20, description="Tokens of a block of hash_ids. Default: as the trace tells."
+        None, ge=1, le=1 << 20, description="Tokens of a block of hash_ids. Default: as in the trace."
     )
     speed: list[Speed] | None = Field(
         None, min_length=1, description="Levels of a trace: times as fast as it was recorded, instead of rates."
@@ -392,7 +392,7 @@ class NotebookConfig(StrictModel):
     )
     gpu_price_per_h: float | None = Field(default=None, ge=0, description="Price of a GPU per hour.")
     currency: str = Field(
-        default="", max_length=12, description="Its currency, shown beside costs.", json_schema_extra=ADDED
+        default="", max_length=12, description="Its currency, shown with costs.", json_schema_extra=ADDED
     )
     truth_runs: int = Field(default=3, ge=0, le=100, description="Virtual time: long runs per GPU count tried.")
     seed: int = Field(default=0, ge=0, description="Random seed.")

@@ -334,7 +334,7 @@ def _note_unused_steps(points: pl.DataFrame) -> list[str]:
     for (kind,), rows in unused.group_by(["verdict"], maintain_order=True):
         first = rows.row(0, named=True)
         unit = "users" if first["load_unit"] == "users" else "a second"
-        counted = f"{rows.height} of {points.height} steps left out as {kind}"
+        counted = f"{rows.height} of {points.height} steps excluded as {kind}"
         notes.append(f"{counted}: at {first['load']:g} {unit}, {first['reason']}.")
     return notes
 
@@ -343,5 +343,5 @@ def _note_truth(truth: TrueRequirement | None) -> list[str]:
     if truth is None:
         return []
     tried = ", ".join(f"{gpus} {'yes' if met else 'no'}" for gpus, met in sorted(truth.tried.items()))
-    need = "none of the GPU counts tried is enough" if truth.gpus is None else f"{truth.gpus} GPUs"
+    need = "no tried GPU count is enough" if truth.gpus is None else f"{truth.gpus} GPUs"
     return [f"True need of this service: {need}. Targets met in the mean of {truth.runs} long runs: {tried}."]

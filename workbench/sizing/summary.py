@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COST_LABELS = (("cost of a million tokens", "cost_per_million_tokens"), ("cost of 1,000 requests", "cost_per_1000"))
 _PLAN_STEP = (
-    "Cost and nodes, beside Spark jobs: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder)."
+    "Cost and nodes, together with Spark jobs: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder)."
 )
 
 
@@ -141,11 +141,11 @@ def list_next_steps(answer: SizingAnswer, config: NotebookConfig | None = None) 
     row, gpus = answer.binding, answer.recommended
     after = _measure_own_step(answer) if answer.simulated else _PLAN_STEP
     if gpus is None or row is None:
-        return ["Plan with no number yet: mend what the reasons above name, then measure again.", after]
+        return ["Do not plan with a number yet: correct the reasons above, then measure again.", after]
     verdicts = set() if answer.verification is None else set(answer.verification["verdict"].to_list())
     if answer.reasons and not verdicts & {"failed", "undecided"}:
         return [
-            f"Do not plan with {_format_gpu_count(gpus)} yet: mend what the reasons above name, then measure again.",
+            f"Do not plan with {_format_gpu_count(gpus)} yet: correct the reasons above, then measure again.",
             after,
         ]
     return [_step_for_verdicts(answer, row, gpus, verdicts, config), after]

@@ -40,7 +40,7 @@ REQUESTS = Table(
         Column(
             "ttfo_s",
             "float",
-            "From the intended time to the first token that is no reasoning; null where none came, or ttft_s is.",
+            "From the intended time to the first token that is not reasoning; null without one, or if ttft_s is null.",
             unit="s",
             nullable=True,
             added=True,
@@ -48,7 +48,7 @@ REQUESTS = Table(
         Column(
             "longest_gap_s",
             "float",
-            "Longest time between two events of its stream; null where they all came at one moment.",
+            "Longest time between two events of its stream; null if all arrived at once.",
             unit="s",
             nullable=True,
             added=True,
@@ -57,7 +57,7 @@ REQUESTS = Table(
             "itl_s",
             "float",
             "Mean time between output tokens: from the first event to the last, over the tokens after the first event. "
-            "Null where the stream does not tell.",
+            "Null if the stream does not show it.",
             unit="s",
             nullable=True,
         ),
@@ -67,7 +67,7 @@ REQUESTS = Table(
         Column(
             "cached_tokens",
             "int",
-            "Those of them that came from the server's prefix cache; null where it does not say.",
+            "Prompt tokens from the server's prefix cache; null if the server does not report it.",
             nullable=True,
             added=True,
         ),
@@ -94,7 +94,8 @@ REQUESTS = Table(
         Column(
             "finish_reason",
             "str",
-            f"Why the answer ended: {', '.join(FINISH_REASONS)} or {OTHER_REASON}; null where it does not say.",
+            f"Why the answer ended: {', '.join(FINISH_REASONS)} or {OTHER_REASON}; null if the server does not "
+            f"report it.",
             nullable=True,
             added=True,
         ),
@@ -233,7 +234,7 @@ ESTIMATES = Table(
         Column(
             "recommended",
             "int",
-            "Upper end, rounded up to whole GPUs; the count that a verification held, where it did not hold fewer.",
+            "Upper end, rounded up to whole GPUs; or the count that a verification confirmed, if it rejected fewer.",
             nullable=True,
         ),
         Column("binding", "bool", "Whether this target needs the most GPUs."),
@@ -242,7 +243,7 @@ ESTIMATES = Table(
         Column("n_samples", "int", "Number of samples in the fit."),
         Column("verdict", "str", "no estimate, at least (capacity_low is a lower bound), or the assumption made."),
         Column("reason", "str", "Assumptions, missing data, and what to do.", nullable=True),
-        Column("bound", "str", "What bounds the capacity where it is not the latency.", nullable=True, added=True),
+        Column("bound", "str", "What limits the capacity, if it is not the latency.", nullable=True, added=True),
         Column(
             "session_s",
             "float",
@@ -320,7 +321,10 @@ VERIFICATION = Table(
         Column("high_s", "float", "Upper end.", unit="s", nullable=True),
         Column("verdict", "str", "held, failed, undecided or invalid."),
         Column(
-            "reason", "str", "The verdict in words; of a held one, why fewer are not enough; else null.", nullable=True
+            "reason",
+            "str",
+            "The verdict in words; if held, why fewer GPUs are not enough; null otherwise.",
+            nullable=True,
         ),
     ),
 )
@@ -349,7 +353,7 @@ GOODPUT = Table(
         Column(
             "unknown_share",
             "float",
-            "Kept requests that lack a metric of a target and are left out of that share.",
+            "Kept requests that lack a metric of a target and do not count in that share.",
             nullable=True,
             added=True,
         ),
@@ -433,7 +437,7 @@ _SERVER_POINT_COLUMNS = (
     _server_column("gpu_busy", "float", "mean of the GPUs' utilization"),
     _server_column("gpu_power_w", "float", "mean of the GPUs' power, in watts, all together"),
     _server_column("gpu_clock_mhz", "float", "mean of the GPUs' clock, in MHz"),
-    _server_column("server_binds", "str", "what binds: queue, kv cache, or host (no GPU); null where nothing does"),
+    _server_column("server_binds", "str", "what binds: queue, kv cache, or host (no GPU); null if nothing does"),
 )
 POINTS = Table(
     "points",
@@ -480,7 +484,7 @@ POINTS = Table(
         Column(
             "cached_share",
             "float",
-            "Fraction of the prompt tokens that came from the server's prefix cache; null where it does not say.",
+            "Fraction of the prompt tokens from the server's prefix cache; null if the server does not report it.",
             nullable=True,
             added=True,
         ),
@@ -511,7 +515,7 @@ POINTS = Table(
         ),
         Column("ttft_known", "float", "Fraction of successes with a time to first token.", nullable=True, added=True),
         Column(
-            "stream_note", "str", "What its streams do not tell, in words; null if nothing.", nullable=True, added=True
+            "stream_note", "str", "What its streams do not show, in words; null if nothing.", nullable=True, added=True
         ),
         *_SERVER_POINT_COLUMNS,
         Column("block", "int", "Block length of the bootstrap over kept requests (1: independent)."),

@@ -132,7 +132,7 @@ def resolve_jar(artifact: Artifact, *, given: Path | None = None, say: OnMessage
             return cache_path
         reasons.append(f"{name}: {reason}")
     raise MissingToolError(
-        "cannot bring the engine's jar",
+        "cannot download the engine's jar",
         where=artifact.coordinate,
         found="; ".join(reasons),
         do="let this machine reach a Maven repository (Spark's Ivy asks Maven Central; mvn asks what its settings "

@@ -128,7 +128,7 @@ def _ensure_installed(release: Release, say: OnMessage) -> Path:
     folder = release.folder
     if folder.is_dir():
         return folder
-    say(f"installing pyspark {release.version} into the cache, beside the installed one (about 450 MB, a few minutes)")
+    say(f"installing pyspark {release.version} into the cache, next to the installed one (about 450 MB, a few minutes)")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Beside its place, so that two processes at once each make a whole one, and the second finds the first's.
     with tempfile.TemporaryDirectory(prefix=f".{release.version}-", dir=folder.parent) as scratch:

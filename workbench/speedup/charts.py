@@ -118,7 +118,7 @@ def chart_coverage(coverage: pl.DataFrame) -> alt.Chart:
     `coverage`: Table COVERAGE.
     """
     return charts.bars(
-        coverage, title="What the log says about the task time", label="part", value="task_time_s", top=coverage.height
+        coverage, title="Which task time does the log explain?", label="part", value="task_time_s", top=coverage.height
     )
 
 
@@ -160,19 +160,19 @@ def chart_savings(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
         change_s = float(rest["change_s"].sum())
         rows.append((f"{rest.height} others", change_s, "faster" if change_s < 0 else "slower", False))
     rows.append((candidate, totals["candidate"], "total", True))
-    names = {"step": pl.String, "change_s": pl.Float64, "kind": pl.String, "total": pl.Boolean}
+    names = {"step": pl.String, "time_s": pl.Float64, "kind": pl.String, "total": pl.Boolean}
     steps = pl.DataFrame(rows, schema=names, orient="row")
     # A total is where its bar ends; the steps between add up from the first.
-    running = pl.when(pl.col("total") & (pl.col("step") != baseline)).then(0.0).otherwise(pl.col("change_s")).cum_sum()
+    running = pl.when(pl.col("total") & (pl.col("step") != baseline)).then(0.0).otherwise(pl.col("time_s")).cum_sum()
     return charts.waterfall(
-        steps.with_columns(end_s=pl.when(pl.col("total")).then(pl.col("change_s")).otherwise(running)),
+        steps.with_columns(end_s=pl.when(pl.col("total")).then(pl.col("time_s")).otherwise(running)),
         title=f"Where does {candidate} save the time of {baseline}?",
         label="step",
-        change="change_s",
+        change="time_s",
         end="end_s",
         category="kind",
         total="total",
-        subtitle="seconds of one run of all queries, largest steps first, with how many times faster each operator is",
+        subtitle="one run of all queries, largest steps first; beside each operator, how many times faster it is",
     )
 
 

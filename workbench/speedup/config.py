@@ -133,8 +133,8 @@ class _SuiteConfig(StrictModel):
     scale: float = Field(default=1.0, gt=0, le=1000, description="Scale factor of tpch and tpcds (1 is about 360 MB).")
     spark: str | None = Field(
         default=None,
-        description="Line of Spark of sides that name none: 3.5 or 4.1, which is installed beside (a JDK is needed); "
-        "the installed one by default.",
+        description="Line of Spark of sides that name none: 3.5 or 4.1, installed separately (a JDK is needed); "
+        "by default the installed one.",
     )
     conf: list[str] = Field(default=[], description="Spark setting, key=value, of all sides; repeatable.")
     master: str = Field(default="local[*]", min_length=1, description="Spark master.")
@@ -165,11 +165,11 @@ class PlanConfig(_SuiteConfig):
     engine: str = Field(default="comet", description="Engine of the candidate, with a line of Spark as in comet@4.1.")
     baseline_log: Annotated[str, EVENT_LOG] = Field(
         default="",
-        description="Event log of the baseline with the same queries: its run tells the joins that adaptive execution "
-        "will choose.",
+        description="Event log of the baseline with the same queries: its run shows the joins "
+        "that adaptive execution will choose.",
     )
     check: Annotated[str, EVENT_LOG] = Field(
-        default="", description="Event log of a run on the candidate: how many plans came out as planned."
+        default="", description="Event log of a run on the candidate: how many plans were as predicted."
     )
     timeout_s: float = Field(default=3600.0, gt=0, description="Planning that takes longer is ended.")
 
@@ -183,7 +183,7 @@ class RecordConfig(_SuiteConfig):
         description="spark or comet, with a line of Spark as in comet@4.1: a side under this name; repeat for a pair.",
     )
     labels: list[str] = Field(default=[], description="Name in place of the engine's; one for each engine.")
-    sides: list[str] = Field(default=[], description="A side with settings of its own; repeatable.")
+    sides: list[str] = Field(default=[], description="A side with its own settings; repeatable.")
     power_run: bool = Field(
         default=False, description="Each query once per session, in stream order, with a CSV of times as NDS has it."
     )
@@ -226,7 +226,7 @@ class SampleConfig(_SuiteConfig):
 
     out: Path = Field(description="Run folder to write; the recording of the slices is inside it.")
     baseline_log: Annotated[str, EVENT_LOG] = Field(
-        min_length=1, description="Event log of the baseline, whose queries are of the suite."
+        min_length=1, description="Event log of the baseline, with queries of the suite."
     )
     factors: Annotated[Path, _FACTORS] = Field(description="Factor model that `generate` wrote.")
     budget: str = Field(

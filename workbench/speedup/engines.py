@@ -41,7 +41,7 @@ _PYTHON = (
     " ArrowAggregatePython WindowInPandas ArrowWindowPython"
 )
 # plain: runs in a task; exchange: written in one stage, read in another; broadcast: runs on the driver;
-# transition: converts rows to columns or back; none: takes no time of its own.
+# transition: converts rows to columns or back; none: takes no own time.
 Kind = Literal["plain", "exchange", "broadcast", "transition", "none"]
 # Kinds that are work of the query itself.
 WORK = frozenset({"plain", "exchange", "broadcast"})

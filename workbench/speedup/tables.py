@@ -54,7 +54,7 @@ OVERVIEW = Table(
         text_column("status", "complete or incomplete."),
         seconds_column(
             "wall_time_s",
-            "From start to end, or to the last event of a log without an end; null if the log does not hold the start.",
+            "From start to end, or to the last event of a log without an end; null if the log lacks the start.",
             nullable=True,
         ),
         seconds_column("busy_time_s", "Time with at least one stage running."),
@@ -65,15 +65,14 @@ OVERVIEW = Table(
         seconds_column("task_time_s", "Sum of the task durations, failed tasks included."),
         seconds_column(
             "task_time_high_s",
-            "What it is at most, where ends of tasks are missing and nothing else: each took at most its stage's time. "
-            "Null otherwise.",
+            "Upper limit if only ends of tasks are missing: each took at most its stage's time. Null otherwise.",
             nullable=True,
         ),
         count_column("n_task_slots", "Largest number of task slots at one time; null if unknown.", nullable=True),
         Column(
             "mean_task_slots",
             "float",
-            "Slot time over wall time: below the largest number where executors came and went; null if unknown.",
+            "Slot time over wall time: below the largest number if executors were added or removed; null if unknown.",
             nullable=True,
             added=True,
         ),
@@ -99,7 +98,7 @@ QUERIES = Table(
         text_column("query", "Its description, with the id."),
         text_column("status", "succeeded, failed or running."),
         seconds_column("start_s", "Start.", nullable=True),
-        seconds_column("end_s", "End; null if the log does not hold it.", nullable=True),
+        seconds_column("end_s", "End; null if the log lacks it.", nullable=True),
         seconds_column("duration_s", "Wall time.", nullable=True),
         seconds_column("task_time_s", "Sum of its task durations."),
         share_column(
@@ -168,7 +167,7 @@ OPERATOR_TIMES = Table(
     (
         text_column("operator", "Operator, without its number; scans with their file format."),
         text_column("metric", "Name of the metric."),
-        text_column("includes", "What the time includes beside the operator; null if unknown.", nullable=True),
+        text_column("includes", "What else the time includes; null if unknown.", nullable=True),
         text_column("where", "tasks, or driver (broadcasts, file listing)."),
         seconds_column("total_s", "Sum over nodes and tasks."),
         seconds_column("max_s", "Longest time that one task reports; null for the driver.", nullable=True),
@@ -198,18 +197,18 @@ FAILURE_COUNTS = Table(
         text_column("reason", "Kind of failure."),
         text_column("message", "First line of the message."),
         count_column("n", "Number of failures (at most 20 tasks per stage attempt are listed one by one)."),
-        seconds_column("first_s", "Time of the first; null if the log does not hold it.", nullable=True),
+        seconds_column("first_s", "Time of the first; null if the log lacks it.", nullable=True),
     ),
 )
 WALL_PARTS = Table(
     "wall_parts",
-    "What each second of the application was: the parts add up to its wall time.",
+    "Wall time of the application by part; the parts add up to its wall time.",
     ("part",),
     (
         text_column("part", "running, waiting, driver or nothing."),
         seconds_column("wall_s", "Its time."),
         share_column("wall_share", "Share of the wall time; null for an application of no time.", nullable=True),
-        text_column("meaning", "What happens in it."),
+        text_column("meaning", "Meaning of the part."),
         Column(
             "slot_s",
             "float",
@@ -224,15 +223,15 @@ WALL_PARTS = Table(
 )
 FINDINGS = Table(
     "findings",
-    "Where time was lost and what to try, most seconds at stake first; a second may be in several rows. What is below "
-    "2 % of the wall time or 0.5 s is not listed, nor what the log has no metric for.",
+    "Where time was lost and what to try, most seconds at stake first; a second may be in several rows. Findings "
+    "below 2 % of the wall time or 0.5 s are not listed, nor losses without a metric in the log.",
     (),
     (
         text_column("kind", "Kind of loss, such as skew or spill."),
-        text_column("finding", "What the log shows."),
+        text_column("finding", "Finding."),
         seconds_column("at_stake_s", "Wall time at stake, best estimate."),
-        seconds_column("low_s", "What is surely lost."),
-        seconds_column("high_s", "What it could be."),
+        seconds_column("low_s", "Time that is surely lost."),
+        seconds_column("high_s", "Time that could be lost."),
         share_column("at_stake_share", "Share of the wall time; null for an application of no time.", nullable=True),
         text_column(
             "query", "Query with its id, of several runs that with most of it; null for several queries.", nullable=True
@@ -260,7 +259,7 @@ EXECUTIONS = Table(
     ("label", "session", "sql_id"),
     (
         *_EXECUTION,
-        text_column("query", "Its description; where that does not tell it from others, with tables and fingerprint."),
+        text_column("query", "Its description; with tables and fingerprint if several queries share it."),
         count_column("number", "Number of earlier runs of this query in the log."),
         text_column("fingerprint", "Digest of the tables and columns that it reads.", nullable=True),
         seconds_column("wall_s", "From start to end."),
@@ -278,7 +277,7 @@ EXECUTIONS = Table(
         ),
         Column("planned_counts", "list[int]", "Number of nodes of each.", nullable=True, added=True),
         Column("description", "str", "Its description in the log.", nullable=True, added=True),
-        Column("plan", "str", "Fingerprint of what it computes, equal for repeats.", nullable=True, added=True),
+        Column("plan", "str", "Fingerprint of the computation, equal for repeats.", nullable=True, added=True),
         Column("engine", "str", "Accelerator that ran most of its operators, else spark.", nullable=True, added=True),
         Column("read_rows", "float", "Rows that its scans gave.", nullable=True, added=True),
         Column("file_bytes", "float", "Size of the files that its scans read.", "bytes", nullable=True, added=True),
@@ -348,7 +347,7 @@ APPLICATIONS_MEASURED = Table(
             "complete, incomplete, partial (parts of it are missing), damaged, contradictory (its times), duplicate, "
             "superseded (by a later attempt), or unreadable.",
         ),
-        text_column("reason", "What is wrong with the log; null when complete.", nullable=True),
+        text_column("reason", "Defect of the log; null if complete.", nullable=True),
     ),
 )
 EXPLAINED = Table(
@@ -487,7 +486,7 @@ FACTORS = Table(
         ratio_column("factor_high", "Upper end.", nullable=True),
         text_column("verdict", "FASTER, SLOWER, SAME or UNDECIDED, over all operators together (Holm)."),
         text_column("quality", "good, weak, not separable, baseline only, candidate only."),
-        text_column("note", "What the quality or the verdict means here.", nullable=True),
+        text_column("note", "Meaning of the quality or the verdict here.", nullable=True),
         ratio_column("measured_factor", "Factor before shrinkage."),
         share_column("shrinkage", "Amount of shrinkage: 0 none, 1 all the way to the engine-wide factor."),
         number_column("adjusted_p_value", "Of the verdict; null with one session.", nullable=True),
@@ -587,7 +586,7 @@ SCORES = Table(
         ),
         number_column("skill", "Share of what can be explained that is explained; 0 for the constant.", nullable=True),
         share_column("median_absolute_error_share", "Median over queries of the error as a share of the actual time."),
-        count_column("n_covered", "Queries whose interval held the actual time.", nullable=True),
+        count_column("n_covered", "Queries whose interval contained the actual time.", nullable=True),
         number_column("mean_log_width", "Mean width of the intervals, as a log ratio.", nullable=True),
         count_column("n_direction_right", "Queries predicted faster or slower as measured."),
         Column(
@@ -649,7 +648,7 @@ PREDICTIONS = Table(
         Column(
             "doubtful_s",
             "float",
-            "What is predicted to be saved of it; the interval reaches to saving none.",
+            "Predicted saving; the interval includes no saving.",
             "s",
             nullable=True,
             added=True,
@@ -769,7 +768,7 @@ PLANNED_QUERIES = Table(
 )
 SAMPLED_QUERIES = Table(
     "sampled_queries",
-    "Queries of a run: their ratio on slices of the tables beside that which the factors predict for the slices.",
+    "Queries of a run: their ratio on slices of the tables, and the ratio that the factors predict for the slices.",
     ("query",),
     (
         text_column("query", "Name of the query."),
@@ -787,7 +786,7 @@ SAMPLED_QUERIES = Table(
 )
 PLAN_CHECKS = Table(
     "plan_checks",
-    "What was expected of each query's plan, and what a run on the candidate had.",
+    "Expected and actual plan of each query on the candidate.",
     ("query",),
     (
         text_column("query", "Name of the query."),

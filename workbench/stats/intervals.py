@@ -74,7 +74,7 @@ def to_float_array(values: Iterable[float], name: str, *, positive: bool = False
             where=f"{name}, position(s) {format_items(wrong)}",
             found=format_items(observations[position] for position in wrong),
             allowed="finite numbers above 0" if positive else "finite numbers",
-            do="leave failed and missing observations out, and count them beside the figure",
+            do="remove failed and missing observations, and report their number with the figure",
         )
     return numbers
 
@@ -124,7 +124,7 @@ def isotonic_inversion(
     >>> round(isotonic_inversion([1, 2, 4, 8], [10.0, 20.0, 40.0, 160.0], 80.0).estimate, 6)
     6.0
     >>> isotonic_inversion([1, 2], [10.0, 20.0], 80.0).reason
-    'every measured load meets the target: the limit lies at 2 or above'
+    'every measured load meets the target: the limit is at 2 or above'
     """
     check_level(level)
     loads, logs = to_float_array(x, "x"), np.log(to_float_array(y, "y", positive=True))
@@ -204,8 +204,8 @@ def _invert_fit(levels: Floats, fitted: Floats, goal: float) -> float:
 
 def _format_range_reason(limit: float, levels: Floats) -> str:
     if limit > 0:
-        return f"every measured load meets the target: the limit lies at {levels[-1]:g} or above"
-    return f"no measured load meets the target: the limit lies below {levels[0]:g}"
+        return f"every measured load meets the target: the limit is at {levels[-1]:g} or above"
+    return f"no measured load meets the target: the limit is below {levels[0]:g}"
 
 
 def compute_interval_score(low: float, high: float, value: float, level: float) -> float:

@@ -139,7 +139,7 @@ def independent_ratio(baseline: Interval, candidate: Interval) -> Interval:
     below, above = _log_half_widths(candidate), _log_half_widths(baseline)
     estimate = _exp_or_none(log_ratio)
     if below is None or above is None or estimate is None:
-        reason = "an interval is missing, reaches 0, or does not hold its estimate"
+        reason = "an interval is missing, reaches 0, or does not contain its estimate"
         return Interval(estimate, None, None, LEVEL, n, INDEPENDENT_RATIO_METHOD, reason=reason)
     down, up = math.hypot(below[0], above[1]), math.hypot(below[1], above[0])
     low, high = _exp_or_none(log_ratio - down), _exp_or_none(log_ratio + up)

@@ -55,7 +55,7 @@ def sequential_log_ratio(baseline: Iterable[float], candidate: Iterable[float], 
         return Interval(fixed.estimate, None, None, level, fixed.n, SEQUENCE, reason=fixed.reason)
     factor = float(critical_value(fixed.n, 1 - level))
     if not np.isfinite(factor):
-        reason = f"{fixed.n} pairs, too few for an interval that holds at every look"
+        reason = f"{fixed.n} pairs, too few for an interval that is valid at every look"
         return Interval(fixed.estimate, None, None, level, fixed.n, SEQUENCE, reason=reason)
     error = log_error(fixed)
     assert error is not None

@@ -373,7 +373,7 @@ def test_a_specification_of_nonsense_leaves_the_stack_unknown(tmp_path: Path) ->
     (one,) = import_documents([where], tmp_path / "out").sessions
 
     assert (one.ok, one.session.arms[0].packages) == (1, {})
-    assert one.session.arms[0].notes["stack"] == "not told: no lock came with it"
+    assert one.session.arms[0].notes["stack"] == "unknown: there is no lock"
     assert one.session.hardware.cpu_model == "unknown"
 
 
@@ -395,7 +395,7 @@ def test_more_than_one_import_can_hold_or_the_place_takes_is_refused(
         ("nothing", "nothing there"),
         ("empty", "no documents of Amun there"),
         ("session", "a session of this project already"),
-        ("only damaged", "not one run that could be read"),
+        ("only damaged", "no readable run"),
     ],
 )
 def test_where_there_is_nothing_to_import_it_says_so(tmp_path: Path, what: str, told: str) -> None:

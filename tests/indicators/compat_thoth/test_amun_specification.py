@@ -223,7 +223,7 @@ def server() -> Iterator[str]:
 
 def test_a_script_on_a_server_is_fetched_only_when_asked_for(write: Write, server: str) -> None:
     path = write(script=f"http://{server}/ok.py")
-    with pytest.raises(ConfigError, match="lies on a server") as caught:
+    with pytest.raises(ConfigError, match="is on a server") as caught:
         amun_specification.read_specifications(path)
     assert "--fetch-script" in str(caught.value)
     (found,) = amun_specification.read_specifications(path, fetch=True)

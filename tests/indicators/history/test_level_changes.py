@@ -121,7 +121,7 @@ def test_one_bad_session_since_a_date_is_measured_once_more(n: int, verdict: str
     found = analysed(40, lambda session: 1 / 3 if session >= 40 - n else 1.0, since=40 - n)
     (row,) = found.followed.to_dicts()
     assert row["verdict"] == verdict
-    assert (row["reason"] or "measure once more").endswith("measure once more")
+    assert (row["reason"] or "measure again").endswith("measure again")
 
 
 def test_a_drift_is_told_as_one_without_commits() -> None:
@@ -174,5 +174,5 @@ def test_sessions_are_in_the_order_of_a_list_of_commits(tmp_path: Path) -> None:
         order_by_commits(found.history, commits)
     newest_first = [row | {"revision": f"{39 - int(row['session_id'][1:]):040x}"} for row in build_rows(40)]
     commits.write_text("".join(f"{number:040x}\n" for number in range(40)))
-    with pytest.raises(InputError, match="the newest commit stands first"):
+    with pytest.raises(InputError, match="the newest commit is first"):
         order_by_commits(build_history(newest_first, PACKAGES, HistoryFilter()), commits)

@@ -32,12 +32,12 @@ def test_the_reference_comes_first_and_an_equal_lock_is_left_to_the_control(tmp_
 
 def test_what_is_no_single_pinned_stack_is_refused(tmp_path: Path) -> None:
     two = session_config(reference=pinned(tmp_path, OLD, NEW))
-    with pytest.raises(ConfigError, match="not one pinned stack"):
+    with pytest.raises(ConfigError, match="exactly one pinned stack is needed"):
         add_reference(two, stack_set([NEW]))
     one = session_config(reference=pinned(tmp_path, OLD))
-    with pytest.raises(ConfigError, match="the baseline beside stacks"):
+    with pytest.raises(ConfigError, match="the baseline, and other stacks"):
         add_reference(one, None)
-    with pytest.raises(ConfigError, match="the baseline beside stacks"):
+    with pytest.raises(ConfigError, match="the baseline, and other stacks"):
         add_reference(one.model_copy(update={"baseline": "numpy 2.4.6"}), stack_set([NEW]))
     with pytest.raises(ConfigError, match="named like the reference"):
         add_reference(session_config(reference=pinned(tmp_path, OLD)), stack_set([lock({"numpy": "2.4.6"}, REFERENCE)]))

@@ -77,7 +77,7 @@ def test_one_of_a_file_is_found_by_path_and_class(own: Path) -> None:
         ("{own}:Indicator", "no such indicator there"),
         ("{folder}/none.py:Mine", "cannot be imported"),
         ("{broken}:Mine", "cannot be imported"),
-        ("{several}", "not one indicator there"),
+        ("{several}", "name one indicator"),
         (":Mine", "no indicator of this name"),
         ("", "no indicator of this name"),
     ],

@@ -82,7 +82,7 @@ environments: {mkl: /opt/conda/envs/mkl}
         ("python: [3.11]\nenvironments: {a: /b}\n", "python: needs packages"),
         ("packages: {numpy: banana}\n", "is no version"),
         ("packages: {numpy: [2.2.6, 2.2.6]}\n", "stands twice"),
-        ("packages: {numpy: 2.2.6}\npackages: {pandas: 2.2.3}\n", "a key stands twice"),
+        ("packages: {numpy: 2.2.6}\npackages: {pandas: 2.2.3}\n", "a key appears twice"),
         ("packages: {numpy: 2.2.6}\nthreads: [0]\n", "not between 1 and 1024"),
         ("packages: {numpy: 2.2.6}\nenv: {API_TOKEN: abc}\n", "looks like a secret"),
         ("packages: {numpy: 2.2.6}\nenv: {OMP_NUM_THREADS: ['1', '2']}\n", "use threads"),

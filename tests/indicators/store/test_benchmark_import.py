@@ -110,7 +110,7 @@ def test_what_the_tool_does_not_tell_the_user_can(tmp_path: Path) -> None:
     assert (session["revision"], session["created_at"]) == ("abc123", "2026-01-02T00:00:00+00:00")
     assert (session["hardware"]["cpu_model"], session["arms"][0]["name"]) == ("ci", "sums")
     assert document["notices"] == {}
-    with pytest.raises(ConfigError, match="the file tells its time itself"):
+    with pytest.raises(ConfigError, match="the file already states its time"):
         call("import", RECORDED / "google.json", "--out", tmp_path, "--time", "2026-01-02")
     with pytest.raises(ConfigError, match="not a commit"):
         call("import", RECORDED / "go.txt", "--out", tmp_path, "--revision", "a b")
@@ -190,7 +190,7 @@ def test_rows_of_a_csv_are_points_with_unit_direction_commit_and_machine(tmp_pat
         ("latency", 0.005, "s"),
         ("latency", 0.006, "s"),
     ]
-    assert "a row that stands twice: counted once" in document["notices"]
+    assert "a repeated row: counted once" in document["notices"]
 
 
 def test_go_tells_the_direction_of_a_unit_and_the_commit_in_lines_of_their_own(tmp_path: Path) -> None:

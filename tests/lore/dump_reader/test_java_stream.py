@@ -185,7 +185,7 @@ REFUSED = {
     "a reference to nothing": (MAGIC + b"\x71\x00\x7e\x00\x00", "reference to nothing"),
     "an array larger than the stream": (MAGIC + b"\x75" + described("[J") + b"\x7f\xff\xff\xff", "longer than"),
     "an array of negative size": (MAGIC + b"\x75" + described("[J") + b"\xff\xff\xff\xff", "longer than"),
-    "an array of a plain class": (MAGIC + b"\x75" + described("a.B") + bytes(4), "array of a class that is none"),
+    "an array of a plain class": (MAGIC + b"\x75" + described("a.B") + bytes(4), "array of something that"),
     "a constant of a plain class": (MAGIC + b"\x7e" + described("a.B") + b"\x74\x00\x01x", "no enum"),
     "external data without an end": (MAGIC + b"\x73" + described("a.B", flags=4), "protocol version 1"),
     "a class of two kinds": (MAGIC + b"\x73" + described("a.B", flags=6), "both serializable and externalizable"),

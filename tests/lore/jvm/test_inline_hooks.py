@@ -117,7 +117,7 @@ def test_sources_that_do_not_compile_leave_no_jar(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("java_only")
 def test_without_any_compiler_both_remedies_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(artifact: object, **_: object) -> Path:
-        raise MissingToolError("cannot bring the engine's jar", found="no way out")
+        raise MissingToolError("cannot download the engine's jar", found="no way out")
 
     monkeypatch.setattr("workbench.spark.engine_jars.resolve_jar", refuse)
     with pytest.raises(MissingToolError) as caught:

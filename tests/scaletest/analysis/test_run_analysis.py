@@ -163,4 +163,4 @@ def test_pods_that_are_refused_for_good_are_told_and_left_out_of_the_rate(tmp_pa
     pl.concat([table, events]).write_parquet(run.folder / "tables" / "transitions.parquet")
     told = analyse_run(run.folder)
     assert "sustains at least 6.6" in told.explanation
-    assert "100 of 300 pods were refused at their creation and are left out of the rate (is invalid" in told.explanation
+    assert "100 of 300 pods were refused at creation and do not count in the rate (is invalid" in told.explanation

@@ -133,7 +133,7 @@ def test_a_scheduler_that_is_slower_than_its_pods_live_never_completes_a_gang(
     found = analysis(Plan(due, gang=True, **same), tmp_path / "gangs")
     assert found.gangs["scheduled"].to_list() == [most] * 3
     assert found.gangs["complete"].to_list() == [bool(complete)] * 3
-    assert f"{complete} of 3 gangs were ever complete" in found.explanation
+    assert f"{complete} of 3 gangs became complete" in found.explanation
     assert found.milestones.filter(pl.col("milestone") == "all scheduled").height == complete
     # The pods of a Job that is no gang do the same work one after the other.
     jobs = analysis(Plan(due, **same), tmp_path / "jobs")

@@ -49,7 +49,7 @@ def test_longer_gaps_are_told_with_their_time(tmp_path: Path) -> None:
 def test_what_came_and_went_before_a_list_is_not_known_and_that_is_told(tmp_path: Path) -> None:
     row = with_gaps(tmp_path, (1.0, 1.02, True))
     assert row["found"] == 1
-    assert row["reason"].endswith("are upper bounds; objects that came and went meanwhile are unknown")
+    assert row["reason"].endswith("are upper bounds; objects that existed only in between are unknown")
 
 
 def test_clocks_that_are_far_apart_are_told_with_their_distance(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_resumed_submitter_that_is_late_is_told_as_any_other(tmp_path: Path) -
     row = condition(resumed(tmp_path, late_s=0.3), LATE)
     assert row["found"] == pytest.approx(0.3005)
     assert not row["holds"]
-    assert "100 workloads due before the run was resumed are left out" in row["reason"]
+    assert "100 workloads due before the run was resumed are excluded" in row["reason"]
 
 
 def test_what_was_sent_before_the_submitter_died_still_counts(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_saturated_machine_is_told_in_one_sentence(booked: tuple[float, float,
             (-7199.0, -7190.0, -7100.0),
             9,
             False,
-            "9 of 12 steps end before they begin and are left out: submission times",
+            "9 of 12 steps end before they begin and are excluded: submission times",
         ),
         ((7200.5, 7210.0, 7300.0), 0, True, "submission times are 2 h earlier than the cluster's for 3 of 3 workloads"),
         ((-3.0, -7.0, -5.0), 9, False, "the submission's clock is about 7 s ahead of the cluster's (all 3 delays"),

@@ -168,7 +168,7 @@ def test_the_invariants_hold_and_a_broken_one_is_named(tmp_path: Path) -> None:
     broken = variants.read_variants(tmp_path)
     with pytest.raises(BrokenInvariantError, match="an invariant does not hold") as error:
         invariants.check_variants(broken, broken.comparison())
-    assert "more GPUs held than there are" in str(error.value)
+    assert "more GPUs in use than exist" in str(error.value)
 
 
 def run(random: np.random.Generator, factor: float = 1.0, spread: float = 0.15, steps: int = 3) -> pl.DataFrame:

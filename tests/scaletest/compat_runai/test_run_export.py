@@ -97,7 +97,7 @@ def test_an_incomplete_workload_is_left_out_and_counted(tmp_path: Path) -> None:
     assert found.incomplete["firstPodCreatedTimestamp"] == 1
     done = CliRunner().invoke(app, ["export-upstream", str(folder)])
     assert done.exit_code == 1
-    assert "2 left out of sampled.json: no podGroupCreatedTimestamp" in done.stdout
+    assert "2 missing from sampled.json: no podGroupCreatedTimestamp" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Job", "Gang", "PyTorchJob", "Deployment"])
@@ -107,7 +107,7 @@ def test_a_run_whose_scheduler_makes_no_pod_groups_is_exported_all_the_same(kind
     done = CliRunner().invoke(app, ["export-upstream", str(folder)])
     assert done.exit_code == 0
     assert "2 submitted, 2 sampled, 2 in times.csv" in done.stdout
-    assert "2 have no PodGroup: their first pod's time stands for its" in done.stdout
+    assert "2 have no PodGroup: the time of their first pod is used instead" in done.stdout
     _, sampled = exported(folder)
     assert {one["podGroupCreatedTimestamp"] for one in sampled} == {"2026-01-01T10:00:02Z"}
 

@@ -143,7 +143,7 @@ def test_a_submission_has_time_for_all_its_bursts_and_no_more(flags: SubmitFlags
 def test_it_is_not_gone_on_with_on_another_cluster(tmp_path: Path) -> None:
     begun(tmp_path, cluster(fingerprint="aaaaaaaaaa"))
     runai_submission.check_same_cluster(tmp_path, cluster(fingerprint="aaaaaaaaaa", context="renamed"))
-    with pytest.raises(ConfigError, match="another cluster than the one that the submission began on"):
+    with pytest.raises(ConfigError, match="not the cluster on which the submission began"):
         runai_submission.check_same_cluster(tmp_path, cluster(fingerprint="bbbbbbbbbb"))
 
 

@@ -120,7 +120,7 @@ def test_an_envtest_folder_says_what_it_lacks_and_where_that_goes(tmp_path: Path
     with pytest.raises(ConfigError) as told:
         program_builds.find_binaries(folder)
     assert "no kube-controller-manager, kube-scheduler, kwok, kwokctl" in str(told.value)
-    assert "put kube-controller-manager, kube-scheduler of the same Kubernetes release beside" in str(told.value)
+    assert "put kube-controller-manager, kube-scheduler of the same Kubernetes release in the folder" in str(told.value)
 
 
 @pytest.mark.parametrize("place", ["path", "built"])

@@ -261,7 +261,7 @@ def test_a_trace_that_is_none_tells_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ([{"at_s": 5, "do": "fail", "nodes": 1}, {"at_s": 4, "do": "return", "nodes": 1}], "earlier than the one"),
+        ([{"at_s": 5, "do": "fail", "nodes": 1}, {"at_s": 4, "do": "return", "nodes": 1}], "earlier than the previous"),
         ([{"at_s": 5, "do": "drain", "nodes": 1}, {"at_s": 6, "do": "return", "nodes": 2}], "more come back"),
         ([{"at_s": 5, "do": "explode", "nodes": 1}], "node_changes[0].do"),
     ],

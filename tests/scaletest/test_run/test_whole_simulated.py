@@ -180,7 +180,7 @@ def cluster(real_nodes: int) -> ClusterFacts:
 
 def test_a_command_is_not_sent_to_a_cluster_with_real_nodes_unless_somebody_says_so() -> None:
     drawn, command = draw_plan(GIVEN), build_options(submit_with="command", submit_command=("cli", "{name}"))
-    with pytest.raises(ConfigError, match="cannot be held on simulated nodes"):
+    with pytest.raises(ConfigError, match="cannot be kept on simulated nodes"):
         run_lifecycle._check_command_fence(drawn, command, cluster(2))
     run_lifecycle._check_command_fence(drawn, command, cluster(0))
     run_lifecycle._check_command_fence(drawn, build_options(), cluster(2))

@@ -157,7 +157,7 @@ def test_a_target_that_nobody_measured_is_no_estimate() -> None:
     assert found.recommended is None
     assert "No GPU count for" in found.sentence
     assert found.reasons
-    assert summary.list_next_steps(found)[0].startswith("Plan with no number yet")
+    assert summary.list_next_steps(found)[0].startswith("Do not plan with a number yet")
 
 
 def test_four_counts_of_a_service_that_scales_say_so() -> None:
@@ -235,7 +235,7 @@ def test_a_refusal_names_the_levels_that_were_left_out() -> None:
         *virtual_time.simulate_sweep(Service(slots=64, admission=8), config), [Goal(limit_s=3.0)], 100
     )
     assert found.recommended is None
-    assert "left out: level(s) 16, 32 (server-limited: server admits about 8" in found.reasons[0]
+    assert "excluded: level(s) 16, 32 (server-limited: server admits about 8" in found.reasons[0]
 
 
 def _of_levels(seconds_by_level: dict[int, list[float]]) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -63,10 +63,10 @@ def test_a_mixed_profile_is_sized_by_the_levels_that_fit_and_the_others_are_name
     ]
     kept = brought(guidellm(tmp_path / "benchmarks.json", *levels), tmp_path, "p95<=0.9")
     assert kept.usable
-    assert kept.imported.notes[-1].startswith("1 levels in users beside 6 rates")
+    assert kept.imported.notes[-1].startswith("1 levels in users together with 6 rates")
     found = estimate_sweeps([kept.folder], TargetLoad(100.0, "1/s"), None, None, 100, 0)
     assert found.recommended in (7, 8)
-    assert found.left_out == "1 levels of another kind of load are left out"
+    assert found.left_out == "1 levels of another kind of load are excluded"
     with pytest.raises(InputError):
         estimate_sweeps([tmp_path], TargetLoad(100.0, "1/s"), None, None, 100, 0)
 
@@ -256,7 +256,7 @@ def test_a_first_text_after_reasoning_is_no_first_token(tmp_path: Path, more: di
     (folder / "per_request_lifecycle_metrics.json").write_text(json.dumps(entries))
     kept = brought(folder, tmp_path)
     assert {request.first_token_s is not None for request in kept.imported.steps[0].requests} == {is_known}
-    assert any("reasoning came before" in note for note in kept.imported.notes) == (not is_known)
+    assert any("had reasoning before" in note for note in kept.imported.notes) == (not is_known)
 
 
 @pytest.mark.parametrize(

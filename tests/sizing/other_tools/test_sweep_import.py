@@ -98,7 +98,7 @@ def test_aiperf_gives_the_figures_that_it_prints_itself() -> None:
     assert (late.height, late["runtime_s"].null_count()) == (2, 2)
     # Cut at the time limit, give or take the client.
     assert all(0.2 < ended - sent < 1 for sent, ended in late.select("sent_s", "ended_s").iter_rows())
-    assert [note.split(": ")[1] for note in found.notes] == ["8 requests left out (warm-up)"] * 2
+    assert [note.split(": ")[1] for note in found.notes] == ["8 requests excluded (warm-up)"] * 2
 
 
 def test_gaps_and_the_first_output_are_those_of_the_file_or_unknown() -> None:
@@ -351,7 +351,7 @@ def test_what_is_missing_of_a_report_is_noted(tmp_path: Path) -> None:
     found, requests, _ = read(written(tmp_path, document))
     assert requests.height == 3
     assert found.notes == [
-        "benchmarks[0]: 2 requests left out (cancelled at the end of the run)",
+        "benchmarks[0]: 2 requests excluded (cancelled at the end of the run)",
         "benchmarks[0]: the file has 3 of 51 requests (a sample, or without times): rates are too low",
     ]
     benchmark["requests"] = {"successful": []}
@@ -454,7 +454,7 @@ def test_requests_that_aiperf_cut_at_its_end_are_left_out(artifacts: Path) -> No
     path.write_text("\n".join(map(json.dumps, records)) + "\n")
     found, requests, _ = read(artifacts)
     assert requests.height == 118
-    assert found.notes == ["profile_export.jsonl: 2 requests left out (cancelled at the end of the run)"]
+    assert found.notes == ["profile_export.jsonl: 2 requests excluded (cancelled at the end of the run)"]
 
 
 def test_a_tool_is_told_or_found_and_one_of_those_that_are_known(tmp_path: Path) -> None:

@@ -256,13 +256,13 @@ def test_a_log_without_the_applications_start_says_so_and_counts_from_the_first_
     row = found.overview.row(0, named=True)
     assert (row["wall_time_s"], row["slot_use_share"], row["n_tasks"]) == (None, None, 6)
     assert found.queries["start_s"].to_list() == pytest.approx([0.3, 0.3]), "the executor came first"
-    assert found.answer == "The log does not hold the application's start."
+    assert found.answer == "The log lacks the application's start."
     assert found.details[0] == "Its 6 tasks worked 7.5 s in 4.0 s with a stage running."
     assert found.findings.height == 0
-    assert "does not hold the application's start;" in found.reasons[0]
+    assert "lacks the application's start;" in found.reasons[0]
     empty = b"".join(line for line in made.small().splitlines(keepends=True) if b"ApplicationStart" not in line)
     answer = build_profile(facts(empty)).answer
-    assert answer == "The log does not hold the application's start, and no task ended in it."
+    assert answer == "The log lacks the application's start, and no task ended in it."
 
 
 def test_slots_are_those_at_one_time_and_count_while_their_executor_was_there(facts: Make) -> None:

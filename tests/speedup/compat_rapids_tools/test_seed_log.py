@@ -47,7 +47,7 @@ def test_lines_that_cannot_be_read_and_an_end_in_the_middle_of_one_are_told(tmp_
     found = held(tmp_path, b'{"Event":"SparkListenerTaskEnd","Stage\n' + made.cpu())
     assert found.warnings == ["1 of 13 lines could not be read: the original drops such a log whole"]
     found = held(tmp_path, made.cpu() + b'{"Event":"SparkListenerTaskEnd","Stage')
-    assert found.warnings == ["the log ends in the middle of a line: figures cover what it holds"]
+    assert found.warnings == ["the log ends in the middle of a line: figures cover the part before"]
 
 
 def test_events_that_only_other_readers_need_are_passed_over(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def explain(
     if rounds is not None:
         parts.append(f"about {rounds} rounds would likely decide")
     elif reach is not None and obstacle is None:
-        parts.append(f"more than {MAX_PAIRS:,} rounds would be needed, or the ratio lies at the margin")
+        parts.append(f"more than {MAX_PAIRS:,} rounds would be needed, or the ratio is at the margin")
     return "; ".join(parts)
 
 

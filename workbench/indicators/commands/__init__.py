@@ -30,4 +30,4 @@ SESSION_OPTIONS = {
     "revision": FieldOption(metavar="COMMIT"),
     "seed": FieldOption(show_default="random, and printed"),
 }
-"""What one session compares, and how."""
+"""One session: the stacks, the indicators and the method."""

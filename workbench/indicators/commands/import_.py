@@ -62,13 +62,13 @@ def import_(
         ),
     ] = "",
     revision: Annotated[
-        str | None, typer.Option(metavar="COMMIT", help="The commit of all files, where the tool tells none.")
+        str | None, typer.Option(metavar="COMMIT", help="The commit of all files, if the tool states none.")
     ] = None,
     time: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="When the files were measured, where the tool does not tell it (hyperfine, criterion, JMH, go).",
+            help="When the files were measured, if the tool does not state it (hyperfine, criterion, JMH, go).",
             show_default="last change of each file",
         ),
     ] = None,

@@ -215,7 +215,9 @@ def _solve_matrix(matrix: Path, stacks_file: Path | None, flags: list[str], outp
 
     unfit = [*flags, *(["--in"] if stacks_file else [])]
     if unfit:
-        raise ConfigError("the matrix says what is solved", where="--matrix", found=unfit, do="leave these options out")
+        raise ConfigError(
+            "the matrix defines what is solved", where="--matrix", found=unfit, do="leave these options out"
+        )
     with show_progress_count("solving stacks") as progress:
         solved = stack_matrix.solve_stack_matrix(
             stack_matrix.read_stack_matrix(matrix), max_download_bytes=output.max_download_bytes, progress=progress

@@ -52,7 +52,7 @@ def build_arm(
     lock = json.dumps(_get_lock_section(specification), sort_keys=True) if packages else ""
     identity: list[Any] = [lock, python, {key: value for key, value in notes.items() if key != "source"}]
     if not packages:
-        notes["stack"] = "not told: no lock came with it"
+        notes["stack"] = "unknown: there is no lock"
         identity += [component, _format_field(_get_python_part(specification).get("requirements"))]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     name = _format_stack_name(specification, packages, component)
@@ -199,7 +199,7 @@ def import_documents(
             progress(index + 1, len(raw_runs))
     if not judged:
         lines = [f"{path}: {reason}" for path, reason in problems.found[:5]]
-        raise InputError("not one run that could be read", found=lines or None)
+        raise InputError("no readable run", found=lines or None)
     runs = _assemble_runs(judged)
     notes = [f"{notice} ({count} document(s))" for notice, count in notices.items()]
     return ImportReport(
@@ -377,7 +377,7 @@ def read_raw_runs(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
         raise InputError(
             "a session of this project already",
             where=path,
-            do=f"bring it in as it is: workbench indicators sync {path}",
+            do=f"import it unchanged: workbench indicators sync {path}",
         )
     has_documents, root = False, path.resolve()
     for entry in _list_documents(path):

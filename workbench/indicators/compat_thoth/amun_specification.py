@@ -170,7 +170,7 @@ def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Spe
     document = _read_document(path)
     left_out = _list_ignored_fields(document, ignored, path)
     name = re.sub(r"[\x00-\x1f\x7f]+", " ", str(document.get("identifier") or path.stem))[:80].strip() or "specified"
-    notes = [f"{name}: left out knowingly: {field}" for field in left_out]
+    notes = [f"{name}: ignored on request: {field}" for field in left_out]
     text, script_notes = _read_script(document, path, fetch)
     packages, python = read_lock_packages(_get_field(document, "python.requirements_locked"), str(path), ignored)
     requests = _get_mapping(_get_mapping(document, "run", path), "requests", path)
@@ -265,7 +265,9 @@ def _read_script(specification: Mapping[str, Any], path: Path, fetch: bool) -> t
     """The script's text, and what to note of where it came from."""
     text = specification.get("script")
     if not isinstance(text, str) or not text.strip():
-        raise InputError("no script", where=f"{path}, script", do="give its text, or its path beside the specification")
+        raise InputError(
+            "no script", where=f"{path}, script", do="give its text, or its path in the folder of the specification"
+        )
     if re.match(r"[a-z][a-z0-9+.-]*://", text.strip(), re.IGNORECASE):
         return _fetch_script(text.strip(), path, fetch)
     if "\n" in text.strip() or not text.strip().endswith(".py"):
@@ -289,12 +291,12 @@ def _fetch_script(url: str, path: Path, fetch: bool) -> tuple[str, list[str]]:
         raise ConfigError(
             "a user or password in the script's URL",
             where=f"{path}, script",
-            do="leave it out; or load the script yourself and name its file beside the specification",
+            do="remove it; or download the script and name its file in the folder of the specification",
         )
     shown = url[:200]
     if not fetch:
         raise ConfigError(
-            "the script lies on a server",
+            "the script is on a server",
             where=f"{path}, script",
             found=shown,
             do="read it first; then --fetch-script loads and runs it (its sha256 is noted)",

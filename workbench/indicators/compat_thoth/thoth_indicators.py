@@ -41,7 +41,7 @@ PiPyBench: type[Indicator] = create_model(
     "PiPyBench",
     __base__=Indicator,
     __module__=__name__,
-    __doc__="""PyBench's averages; stacks are compared by their total alone. Documents do not tell the unit.
+    __doc__="""PyBench's averages; stacks are compared by their total alone. Documents do not state the unit.
 
     For documents of old archives: the package that the script needs is not in the index any more (the one of this
     name there is another).

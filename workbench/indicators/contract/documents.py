@@ -279,7 +279,7 @@ def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_non_finite(word: str) -> float:
-    raise DocumentError("not finite", f"{word} stands in the document")
+    raise DocumentError("not finite", f"{word} is in the document")
 
 
 def _check_bounds(value: Any, depth: int) -> None:

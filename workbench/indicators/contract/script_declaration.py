@@ -242,7 +242,8 @@ def infer_fields(document: Mapping[str, Any], better: Mapping[str, Better]) -> t
         names = ", ".join(list(results)[:5]) or "none"
         raise DocumentError(
             "invalid document",
-            f"no result whose direction its name tells (results: {names}): add --better NAME=lower or NAME=higher",
+            f"no result whose name shows which direction is better (results: {names}): add --better NAME=lower "
+            f"or NAME=higher",
         )
     timed = any(field.better == "lower" and field.name not in better for field in results.values())
     return tuple(
@@ -278,7 +279,7 @@ def _infer_field(
 def build_script_case(declaration: ScriptDeclaration, declared: type[Indicator] | None = None) -> Case:
     """The case of a declaration, with a class made from it; `declared` is the class of Thoth's, where it is of one."""
     fields: dict[str, Any] = dict(_build_model_field(field, declaration.suite) for field in declaration.fields)
-    doc = "A script as it is."
+    doc = "An unchanged script."
     parent: type[Indicator] = declared or create_model(
         declaration.name, __base__=Indicator, __module__=__name__, __doc__=doc, **fields
     )
@@ -362,7 +363,7 @@ def read_suite(path: Path, kind: str) -> tuple[str, dict[str, str]]:
 def _read_files(paths: list[Path], where: str) -> dict[str, str]:
     """The files of a suite, name to text."""
     if len(paths) > MAX_FILES:
-        raise ConfigError("too many files beside the suite", where=where, found=len(paths), allowed=MAX_FILES)
+        raise ConfigError("too many files in the suite's folder", where=where, found=len(paths), allowed=MAX_FILES)
     sources: dict[str, str] = {}
     total = 0
     for path in paths:

@@ -338,7 +338,7 @@ def order_by_commits(history: History, path: Path | None) -> History:
         raise InputError("no session is of one of these commits", where=path, found=f"{len(lines)} commits", do=do)
     times = known.select(pl.corr("line", pl.col("created_at").rank(), method="spearman")).item()
     if known["line"].n_unique() > 2 and times is not None and times < MAX_BACKWARDS:
-        raise InputError("the newest commit stands first", where=path, do="write it with git rev-list --reverse HEAD")
+        raise InputError("the newest commit is first", where=path, do="write it with git rev-list --reverse HEAD")
     lost = points.filter(pl.col("line").is_null())["session_id"].n_unique()
     losses = {f"of a commit that {path.name} does not have": lost} if lost else {}
     known = known.drop("line").with_columns(place=pl.int_range(pl.len()).over("series"))

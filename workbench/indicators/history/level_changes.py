@@ -252,7 +252,7 @@ def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
         reason = few if n_since else "no session since the date"
         return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
     if n_since == 1 and series.outliers[-1]:
-        reason = "the one session since the date is far from those before, which may be a bad night: measure once more"
+        reason = "the only session since the date differs much from earlier ones and may be an outlier: measure again"
         return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
     final = series.segments[-1]
     now = slice(max(split, final.start), None)

@@ -79,7 +79,7 @@ def explain_answer(analysis: HistoryAnalysis) -> str:
     changes = analysis.list_changes(FOLLOWED)
     sessions = analysis.history.points["session_id"].n_unique()
     if not analysis.followed.height:
-        return "Not known: no stack is followed beside the reference."
+        return "Unknown: no stack but the reference is followed."
     if (longest := int(analysis.followed["sessions"].max() or 0)) < MIN_POINTS:  # type: ignore[arg-type]
         return f"Not known: changes of level need {MIN_POINTS} sessions; the longest series has {longest}."
     if not changes:
@@ -105,7 +105,7 @@ def _format_since(analysis: HistoryAnalysis) -> str:
         reason = row.get("reason") or (
             f"{row['metric']} of {row['stack']} may be up to {format_number(1 / row['low'])} times slower"
             if row.get("low")
-            else "no stack is followed beside the reference"
+            else "no stack but the reference is followed"
         )
         return f"Not known {day}: {reason} ({unknown.height} of {followed.height} series are not decided)."
     faster = followed.filter(pl.col("verdict") == FASTER).height

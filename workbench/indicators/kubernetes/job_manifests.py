@@ -156,7 +156,7 @@ class ClusterOptions(FiniteModel):
     )
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="GPUs of a pod.")
     gpu_resource: Annotated[str, _match_pattern(RESOURCE, "domain/name")] = Field(
-        "nvidia.com/gpu", description="What a GPU is called."
+        "nvidia.com/gpu", description="Resource name of a GPU."
     )
     cpus: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         None, description="Whole cores of a pod; one more than the threads by default."
@@ -167,15 +167,15 @@ class ClusterOptions(FiniteModel):
     scratch_bytes: Annotated[int, Field(ge=64 * MiB)] = Field(2 << 30, description="Disk for the runs.")
     runtime_class: DnsLabel | None = Field(None, description="RuntimeClass, such as gvisor or kata.")
     pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(None, description="When images are pulled.")
-    pull_secret: DnsLabel | None = Field(None, description="Secret that is there, for the image's registry.")
+    pull_secret: DnsLabel | None = Field(None, description="Existing Secret for the image's registry.")
     egress: Annotated[tuple[str, ...], _check_each(parse_egress_rule)] = Field(
-        ("443",), description="Where the pod may connect to beside DNS: PORT or NETWORK:PORT, TCP."
+        ("443",), description="Where the pod may connect in addition to DNS: PORT or NETWORK:PORT, TCP."
     )
     index_url: Annotated[str, AfterValidator(_check_index_url)] | None = Field(
         None, description="Package index for the pods."
     )
     index_secret: Annotated[str, _match_pattern(SECRET_KEY, "NAME/KEY")] | None = Field(
-        None, description="NAME/KEY of a Secret that is there and holds the index's URL."
+        None, description="NAME/KEY of an existing Secret with the index's URL."
     )
     install_s: Annotated[int, Field(ge=10, le=86_400)] = Field(1800, description="Time to install, a round.")
     ttl_s: Annotated[int, Field(ge=0, le=30 * 86_400)] = Field(
@@ -356,7 +356,7 @@ def pack_config_maps(files: Mapping[str, str]) -> list[dict[str, str]]:
             "a session too large for ConfigMaps",
             found=[f"{formats.format_bytes(sum(sizes.values()))} in all", *largest],
             allowed=f"up to {MAX_MAPS} of 1 MiB",
-            do="fewer stacks or indicators in one session, or smaller files beside the scripts",
+            do="use fewer stacks or indicators in one session, or smaller files with the scripts",
         )
     return [texts for _, texts in maps]
 

@@ -18,7 +18,7 @@ from workbench.indicators.measurement.run_messages import RunLimits
 
 PREFIX = "workbench-runs-"
 _OWN_BYTES = 32 << 20
-"""What the launcher itself may need beside a run's memory."""
+"""Memory of the launcher in addition to the run's."""
 
 
 @dataclass

@@ -226,7 +226,7 @@ def _infer_declaration(
 ) -> tuple[ScriptDeclaration, list[str]]:
     """The declaration by a document, and notes; a class of Thoth's where the document is one of its."""
     if not isinstance(document, dict):
-        raise DocumentError("invalid document", "not one JSON object")
+        raise DocumentError("invalid document", "not a single JSON object")
     name = document.get("name")
     if not isinstance(name, str):
         raise DocumentError("invalid document", "name is missing")

@@ -30,7 +30,7 @@ class SessionConfig(FiniteModel):
     stack: tuple[str, ...] = Field((), description="A stack to solve now, such as numpy==2.2.6. Repeatable.")
     python: tuple[str, ...] = Field((), description="An existing environment: its Python or folder. Repeatable.")
     script: tuple[str, ...] = Field(
-        (), description="A script that prints a document, as it is; name=value sets PI_NAME. Repeatable."
+        (), description="An unchanged script that prints a document; name=value sets PI_NAME. Repeatable."
     )
     pytest: tuple[str, ...] = Field((), description="A suite of pytest-benchmark: file or folder. Repeatable.")
     pyperf: tuple[str, ...] = Field((), description="A script that runs pyperf.Runner. Repeatable.")
@@ -43,11 +43,11 @@ class SessionConfig(FiniteModel):
     cleanup: str | None = Field(None, description="Shell command after each run, not timed.")
     warmup: int = Field(1, ge=0, le=100, description="Runs of each before the first round, not recorded.")
     shell: str = Field("/bin/sh", description="The shell of commands, by name or path; none: start programs directly.")
-    input: str | None = Field(None, description="File that each command reads as its standard input; else it is empty.")
+    input: str | None = Field(None, description="File for the standard input of each command; empty by default.")
     exit_codes: tuple[int, ...] = Field((0,), min_length=1, description="Exit codes that count as success.")
     output: Literal["same", "lines", "any"] = Field(
         "same",
-        description="What must agree between the compared: output and answers, its lines in any order, or nothing.",
+        description="What must be equal: output and answers, output lines in any order, or nothing.",
     )
     margin: float | None = Field(
         None, gt=0, lt=1, description="Practical margin of all metrics, as a share: smaller differences do not matter."

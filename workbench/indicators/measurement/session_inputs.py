@@ -82,7 +82,7 @@ def gather_inputs(
         control = variants[-1].arm
         control = control.model_copy(update={"notes": {**control.notes, archive.STANDS_FOR: stood_for}})
         variants[-1] = replace(variants[-1], arm=control)
-        notes.append(f"{stood_for} has the reference's lock: the control stands for it in the history")
+        notes.append(f"{stood_for} has the reference's lock: the control represents it in the history")
     scripts, more = declare_scripts(config, variants) if has_scripts or config.better else ([], [])
     session_cases += build_cases(scripts)
     notes += list_program_notes(config) if is_of_programs(config) else []
@@ -118,14 +118,14 @@ def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[Stack
 
     if stacks is None or stacks.variations or config.baseline is not None:
         raise ConfigError(
-            "a reference is the baseline beside stacks",
+            "a reference is the baseline, and other stacks are needed",
             where="--reference",
             allowed="--stack, or --stacks without a matrix; no --baseline",
         )
     pinned = stack_sets.read_stack_set(str(config.reference))
     if len(pinned.stacks) != 1 or pinned.variations:
         raise ConfigError(
-            "not one pinned stack",
+            "exactly one pinned stack is needed",
             where=f"--reference {config.reference}"[:300],
             found=f"{len(pinned.stacks)} stacks",
             do="workbench indicators stacks --free numpy==2.2.6 --out reference.json",
@@ -160,7 +160,7 @@ def solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
     choices = {"--stacks": config.stacks, "--stack": config.stack, "--python": config.python}
     if len([value for value in choices.values() if value]) != 1:
         raise ConfigError(
-            "not one kind of stacks",
+            "exactly one kind of stacks is needed",
             found=[name for name, value in choices.items() if value] or "none",
             allowed="--stacks FILE (several), --stack REQUIREMENTS (several), or --python NAME=PATH (several)",
             do="workbench indicators stacks makes a FILE",

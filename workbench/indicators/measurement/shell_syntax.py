@@ -50,7 +50,7 @@ def check_syntax(command: str, shell: str, where: str) -> None:
     if shell == NO_SHELL:
         if found := _OPERATORS.search(bare):
             raise ConfigError(
-                "this needs a shell, and there is none", where=where, found=found[0], do="leave out --shell none"
+                "this needs a shell, and none is used", where=where, found=found[0], do="leave out --shell none"
             )
         return
     if Path(shell).resolve().name not in _PLAIN_SHELLS:

@@ -40,10 +40,10 @@ class Program(Indicator):
         unit="MiB", better="lower", tolerance=0.05, ge=0,
         about="Resident memory of all processes together, as sampled while they ran; shared pages count once for each.",
     )  # fmt: skip
-    output_bytes: int = result(unit="bytes", ge=0, about="Size of what it printed.")
+    output_bytes: int = result(unit="bytes", ge=0, about="Size of its output.")
     left_running: int = result(unit="", ge=0, about="Processes that still ran when it ended.")
     shell_error: str = result(unit="", about="The shell's own message about a part that it could not run.")
-    output_sha256: str = check(about="Digest of what it printed.")
+    output_sha256: str = check(about="Digest of its output.")
     lines_sha256: str | None = check(about="Digest of its lines in any order; null above 32 MiB.")
     ended_with: int = check(about="Its exit code.")
 

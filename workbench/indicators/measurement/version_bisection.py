@@ -123,7 +123,7 @@ def start_bisection(
     """
     if len(targets := [*config.indicators, *config.script]) != 1:
         raise ConfigError(
-            "not one indicator to measure",
+            "exactly one indicator is needed",
             where="--indicator, --script",
             found=targets or "none",
             allowed="one, such as --indicator sort",
@@ -375,7 +375,7 @@ class _VersionSearch:
     def _explain_open_step(self, step: Step) -> str:
         before, after = (self.bisection.plan.versions[place] for place in (step.before, step.after))
         reason = "the change is spread over several versions" if step.verdict == SAME else "their session is undecided"
-        return f"the largest step, from {before} to {after}, is not told apart from the margin: {reason}"
+        return f"the largest step, from {before} to {after}, cannot be distinguished from the margin: {reason}"
 
     def _measure_pair(self, base: int, other: int, *, attempt: int = 0, place: str = "") -> SessionOutcome:
         """A session of two versions: read, resumed, or measured now."""
@@ -416,7 +416,7 @@ class _VersionSearch:
         fitting = [name for name in names if wanted in (None, name)]
         if len(fitting) != 1:
             raise ConfigError(
-                "not one metric to search by" if names else "the indicator has no metric",
+                "exactly one metric is needed for the search" if names else "the indicator has no metric",
                 where="--metric",
                 found=wanted or (f"{len(names)} metrics" if names else "no result with a direction"),
                 allowed=names[:20] or None,
@@ -475,7 +475,7 @@ def _find_end_problem(ends: VersionRecord, outcome: SessionOutcome) -> str | Non
     if ends.verdict == SAME:
         return "no change to look for"
     if ends.verdict not in DIFFERENT:
-        return f"both ends are not told apart: {ends.reason}"
+        return f"no clear difference between the two ends: {ends.reason}"
     return None
 
 
@@ -648,7 +648,7 @@ def format_bisection(outcome: BisectionOutcome) -> str:
         before, after = _name_versions(outcome, outcome.result.step)
         rows.append(("", f"{after} against {before}", *_format_record(outcome.direct, folder)[2:]))
     lines = [format_bisection_answer(outcome), "", *format_table(rows, _HEADERS, right=_HEADERS[2:5]), ""]
-    lines += [f"left out, since they were yanked: {', '.join(plan.yanked)}"] if plan.yanked else []
+    lines += [f"skipped, since they were yanked: {', '.join(plan.yanked)}"] if plan.yanked else []
     lines += [f"ratios are to {plan.versions[0]}, above 1 is better; times in {plan.config.clock} time"]
     lines += [f"written: {folder}", *(f"next: {command}" for command in list_next_commands(outcome))]
     return "\n".join(lines)

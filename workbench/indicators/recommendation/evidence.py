@@ -13,7 +13,7 @@ from workbench.stats import Interval
 
 Kind = Literal["INFO", "WARNING", "ERROR"]
 MIX = "mix"
-"""Stands for all metrics of the mix together."""
+"""All metrics of the mix together."""
 
 
 class Evidence(FiniteModel):

@@ -41,7 +41,7 @@ class RecommendationRequest(FiniteModel):
     max_failed_share: float = Field(0.1, ge=0, le=1, description="Exclude stacks with a larger share of failed runs.")
     clock: Literal["wall", "cpu"] | None = Field(None, description="Time that decides: wall or cpu (user and system).")
     predict: bool = Field(False, description="Also consider stacks never measured, from those that share versions.")
-    propose: int = Field(0, ge=0, le=100, description="Propose K stacks to measure next, beside the baseline.")
+    propose: int = Field(0, ge=0, le=100, description="Propose K stacks to measure next, together with the baseline.")
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     as_of: datetime = Field(default_factory=lambda: datetime.now(UTC), description="Time at which ages are computed.")
 

@@ -75,7 +75,7 @@ class OnDevice(Timed):
         optional=True,
         about="Time of one of many calls in line, by the device's own clock; null on the cpu.",
     )
-    input_digest: str = check(about="Stands for the input as the framework held it.")
+    input_digest: str = check(about="Digest of the input in the framework's own form.")
 
 
 class Multiplying(OnDevice):
@@ -153,7 +153,7 @@ class Ordering(OnDevice):
 
     n: int = parameter(100_000, ge=1, le=100_000_000, about="How many numbers.")
     wrong: int = check(equals=0, about="Places that differ from the order that Python's own sort gives.")
-    answer_digest: str = check(about="Stands for the numbers in the order that was found.")
+    answer_digest: str = check(about="Digest of the sorted numbers.")
 
 
 class Sort(Ordering):
@@ -202,9 +202,9 @@ class OnTables(Timed):
     """Base of indicators with the input's digest, the answer's digest, and a comparison with plain Python's answer."""
 
     framework: FrameFramework = parameter("pandas", about="Who computes.")
-    input_digest: str = check(about="Stands for the input.")
+    input_digest: str = check(about="Digest of the input.")
     wrong: int = check(equals=0, about="Rows, or values, that differ from the right answer.")
-    answer_digest: str = check(about="Stands for the answer, its rows in one order.")
+    answer_digest: str = check(about="Digest of the answer, with its rows sorted.")
 
 
 class GroupBy(OnTables):
@@ -275,7 +275,7 @@ class ImportTime(Shipped):
     framework: Literal[
         "numpy", "pandas", "polars", "torch", "tensorflow", "jax", "scipy", "scikit-learn", "pyarrow"
     ] = parameter("numpy", about="The library that is imported.")
-    modules: int = result(unit="modules", about="Modules that came with it.")
+    modules: int = result(unit="modules", about="Modules that were imported with it.")
 
 
 class Hello(Shipped):
@@ -309,8 +309,8 @@ class ScalarLoop(Timed):
         "numpy", about="Who holds the numbers."
     )
     n: int = parameter(5_000, ge=1, le=10_000_000, about="How many numbers.")
-    input_digest: str = check(about="Stands for the input.")
-    wrong: int = check(equals=0, about="Numbers that came out wrong.")
+    input_digest: str = check(about="Digest of the input.")
+    wrong: int = check(equals=0, about="Wrong numbers.")
 
 
 def list_shipped_indicators() -> tuple[type[Indicator], ...]:
@@ -415,7 +415,7 @@ def _find_declared_class(module: ModuleType, wanted: str, name: str) -> type[Ind
     if isinstance(value, type) and issubclass(value, Indicator) and value is not Indicator:
         return value
     raise ConfigError(
-        "no such indicator there" if wanted else "not one indicator there: name the one that is meant",
+        "no such indicator there" if wanted else "name one indicator: the file has none or several",
         where=name[:120],
         found=wanted[:80] or None,
         allowed=", ".join(classes) or "the module declares none",

@@ -37,7 +37,7 @@ SUFFIXES = (".yaml", ".yml")
 MAX_BYTES = 1 << 20
 MAX_ARMS = 100
 DEFAULT_INDEX = "default"
-"""Name of the configured index, beside those that the file names."""
+"""Name of the configured index, in addition to those in the file."""
 UNSET = "unset"
 _OWN_VARIABLES = re.compile(
     r"PI_.*|PATH|HOME|TMPDIR|LD_PRELOAD|PYTHON(HOME|PATH|PYCACHEPREFIX|STARTUP)|(OMP|MKL|OPENBLAS|NUMEXPR)_NUM_THREADS"
@@ -282,7 +282,7 @@ def read_stack_matrix(path: str | Path) -> StackMatrix:
     def construct_mapping(loader: yaml.BaseLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         mapping = loader.construct_mapping(node, deep=True)
         if len(mapping) < len(node.value):
-            raise ValueError(f"line {node.start_mark.line + 1}: a key stands twice")
+            raise ValueError(f"line {node.start_mark.line + 1}: a key appears twice")
         return mapping
 
     Plain.add_constructor("tag:yaml.org,2002:map", construct_mapping)

@@ -165,7 +165,7 @@ def import_files(
     open_file = open_file or functools.partial(read_result_file, noun=noun)
     files = list({file.resolve(): file for path in named for file in list_files(path)}.values())
     if options.measured_at is not None and len(files) > 1:
-        do = "import each file with a call of its own"
+        do = "import each file separately"
         raise ConfigError("one time for several files", where="--time", found=f"{len(files)} files", do=do)
     report, total, guessed = ImportReport([], [], {}), 0, list[str]()
     for index, path in enumerate(files):
@@ -234,7 +234,7 @@ def choose_time(one: ImportedSet, options: ImportOptions) -> str | None:
     starts = [str(run.document.get("start_datetime") or "") for run in one.runs]
     told = one.created_at or min(filter(None, starts), default=None)
     if told is not None and options.measured_at is not None:
-        raise ConfigError("the file tells its time itself", where="--time", found=options.measured_at)
+        raise ConfigError("the file already states its time", where="--time", found=options.measured_at)
     return told or options.measured_at
 
 
@@ -250,7 +250,7 @@ def _choose_revision(one: ImportedSet, options: ImportOptions, path: Path) -> st
     """The commit that the file tells, else the user's."""
     if one.revision is not None and options.revision not in (None, one.revision):
         found = f"{one.revision[:40]} in {path.name[:80]}"
-        raise ConfigError("the file tells its commit itself", where="--revision", found=found)
+        raise ConfigError("the file already states its commit", where="--revision", found=found)
     return one.revision if one.revision is not None else options.revision
 
 

@@ -38,7 +38,7 @@ def read_csv(file: ResultFile, options: ImportOptions, notices: dict[str, int]) 
         where = f"{file.path}, line {number}"
         copies[tuple(row.values())] += 1
         if copies[tuple(row.values())] > 1:
-            add_notice(notices, "a row that stands twice: counted once")
+            add_notice(notices, "a repeated row: counted once")
             continue
         time, series, unit, direction = row["time"], row["series"], row["unit"], row["direction"].lower()
         if parse_time(time) is None or time.isdigit():
@@ -75,7 +75,7 @@ def _list_rows(file: ResultFile, notices: dict[str, int]) -> Iterator[tuple[int,
             if columns is None:
                 columns = _check_columns([cell.lower() for cell in cells], file)
             elif [cell.lower() for cell in cells] == columns:
-                add_notice(notices, "the line with the columns stands again: files put together")
+                add_notice(notices, "the header line is repeated: several files were joined")
             elif len(cells) != len(columns):
                 found = f"{len(cells)} cells of {len(columns)}"
                 do = "quote texts with a comma; is the file cut off?"

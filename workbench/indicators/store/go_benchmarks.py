@@ -23,7 +23,7 @@ from workbench.indicators.store.benchmark_import import (
 from workbench.indicators.store.result_files import ResultFile, add_notice
 
 NOUN = "output of go test -bench"
-CUT_OFF = "the last line is cut off, and was left out"
+CUT_OFF = "the last line is cut off and was skipped"
 NO_END = "no closing line of go test for a package: the file may be incomplete"
 TWICE = "a package several times in one file: its lines are further runs"
 _HEADER = re.compile(r"(goos|goarch|pkg|cpu|commit|commit-time): (.*)")

@@ -80,7 +80,7 @@ def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, notices: dict[st
         add_notice(notices, ONLY_MEDIAN, len(only))
     if counters:
         names = ", ".join(sorted(shorten_text(name, 40) for name in counters)[:5])
-        add_notice(notices, f"counters whose direction is not told were left out: {names}")
+        add_notice(notices, f"counters without a direction were skipped: {names}")
     return [*benchmarks.values(), *(MeasuredBenchmark(name, "s", "lower", [run]) for name, run in only.items())]
 
 

@@ -131,7 +131,7 @@ def find_import_format(paths: list[Path], form: str | None) -> str:
     found = {path: detect_format(path, FORMATS) for path in paths}
     if len(set(found.values())) > 1:
         each = [f"{path.name}: {name}" for path, name in list(found.items())[:5]]
-        raise ConfigError("files of several tools", found=each, do="import those of each tool with a call of its own")
+        raise ConfigError("files of several tools", found=each, do="import the files of each tool separately")
     return next(iter(found.values()))
 
 

@@ -46,7 +46,7 @@ def _read_benchmark(row: Mapping[str, Any], file: ResultFile, notices: dict[str,
     name = str(row.get("benchmark")) + (f"({', '.join(values)})" if values else "")
     unit = str(metric.get("scoreUnit") or "")
     if row.get("secondaryMetrics"):
-        add_notice(notices, "secondary metrics, whose direction is not told, were left out")
+        add_notice(notices, "secondary metrics have no direction and were skipped")
     if row.get("jvmArgs"):
         add_notice(notices, "options of the JVM are no part of a series: --stack names what differs")
     benchmark = MeasuredBenchmark(name, unit, _DIRECTIONS.get(mode), quantity=mode)

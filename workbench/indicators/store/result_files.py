@@ -150,7 +150,7 @@ class ResultFile:
                 found = str(error)[:120]
             raise InputError(f"not a {noun}: no whole JSON document", where=self.path, found=found, do=do)
         if end < len(self.text):
-            add_notice(notices, "the end of the file is no whole JSON document, and was left out")
+            add_notice(notices, "the end of the file is not a complete JSON document and was skipped")
         if len(documents) > 1 and not all(map(is_line_of_stream, documents)):
             add_notice(notices, "several documents in one file: each is a session")
         return documents

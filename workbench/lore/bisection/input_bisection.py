@@ -418,7 +418,7 @@ class _Bisection:
             over = rebuild_operator(store, sidecar, self.plan, side.bridge)
             update["verified"] = output_verification.verify_replay(store, sidecar, over).passed
         if left_out := smaller.list_refused_confs():
-            note = f"settings that a dump may not contain are left out; verify it with --conf: {', '.join(left_out)}"
+            note = f"settings that a dump may not contain are skipped; verify it with --conf: {', '.join(left_out)}"
             update["notes"] = [*result.notes, note]
         return result.model_copy(update=update)
 
@@ -430,7 +430,7 @@ def _format_answer(search: InputSearch, again: bool) -> str:
         return f"not reproduced: {parts} rows gave it once and then not, so it depends on more than the input"
     if search.stopped:
         return f"reproduced with {parts} rows; stopped after {search.steps} steps, so fewer may do"
-    return f"reproduced with {parts} rows, none of which can be left out"
+    return f"reproduced with {parts} rows, all of which are needed"
 
 
 def _run_and_compare_variants(

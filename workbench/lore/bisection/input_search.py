@@ -319,7 +319,7 @@ def build_error_predicate(side: OperatorVariant, sidecar: Sidecar, frames: Frame
         if failure.message == wanted.message:
             return _build_predicate(side, wanted.error_class, wanted.message)
         if strip_values(failure.message) == strip_values(wanted.message):
-            note = "another bad row came first: messages are compared without numbers and quoted texts"
+            note = "another bad row was found first: messages are compared without numbers and quoted texts"
             return _build_predicate(side, wanted.error_class, wanted.message, spelled=strip_values, notes=(note,))
     return NotReproduced(looked_for, f"the operator fails with another error here: {failure}")
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 def inspect(
     path: Annotated[Path, typer.Argument(help="loreId-N, or a folder with such folders in it.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="Write the tables as a run folder here.")] = None,
-    rows: Annotated[
-        int, typer.Option(help="Rows of each input whose values are looked at; 0 for none.", min=0)
-    ] = 1_000_000,
+    rows: Annotated[int, typer.Option(help="Rows of each input to inspect; 0 for none.", min=0)] = 1_000_000,
     top: Annotated[int, typer.Option(help="Rows of each table to print.", min=1, max=1000)] = 12,
     as_json: JsonFlag = False,
 ) -> None:

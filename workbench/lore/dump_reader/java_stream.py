@@ -258,7 +258,7 @@ class StreamReader(ByteCursor):
                 value = stop.value
                 continue
             if len(stack) >= MAX_DEPTH:
-                self.raise_fault("objects lie too deep in each other", allowed=f"at most {MAX_DEPTH:,} rules")
+                self.raise_fault("objects are nested too deeply", allowed=f"at most {MAX_DEPTH:,} rules")
             stack.append(child)
             value = None
         return cast("Value", value)
@@ -279,7 +279,7 @@ class StreamReader(ByteCursor):
         if tag == EXCEPTION:
             self.raise_fault("the writer of the stream failed: it holds an exception in place of the object")
         if tag not in self._rules:
-            self.raise_fault("type code that may not stand here", found=f"0x{tag:02x}")
+            self.raise_fault("type code that is not allowed here", found=f"0x{tag:02x}")
         return (yield self._rules[tag]())
 
     def _read_object(self) -> Rule:
@@ -313,7 +313,7 @@ class StreamReader(ByteCursor):
         (size,) = self.read_numbers("i")
         code = descriptor.name[1:2]
         if not descriptor.name.startswith("[") or code not in {*_FORMATS, "L", "["}:
-            self.raise_fault("array of a class that is none", found=descriptor.name)
+            self.raise_fault("array of something that is not a class", found=descriptor.name)
         if size < 0 or size > len(self.data) - self.at:
             self.raise_fault("array longer than the rest of the stream", found=size)
         if code not in _FORMATS:

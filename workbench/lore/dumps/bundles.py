@@ -160,7 +160,7 @@ def _check_target_path(target: Path, folder: Path) -> None:
     if target.exists() or target.is_symlink():
         raise ConfigError("the file exists", where=target, do="choose another one with --out")
     if folder.resolve() in target.absolute().resolve().parents:
-        raise ConfigError("a bundle cannot lie in its own dump", where=target, do="choose another folder with --out")
+        raise ConfigError("a bundle cannot be in its own dump", where=target, do="choose another folder with --out")
 
 
 def _check_bundle_size(sidecar: Sidecar, folder: Path, max_bytes: int) -> int:

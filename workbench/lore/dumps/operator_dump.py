@@ -217,7 +217,7 @@ class OperatorDump:
         notes = [] if self.uncompared is None else [f"loreId {self.node.lore_id}: {self.uncompared}"]
         if self.missing_modules:
             imports = f"its Python functions import {', '.join(self.missing_modules)}, which the dump does not have"
-            do = "where it is replayed, put the folder of the file on PYTHONPATH"
+            do = "put the folder of the file on PYTHONPATH where you replay it"
             notes.append(f"loreId {self.node.lore_id}: {imports}: {do}")
         if self.chosen is not None and sees_partition_number(self.plan, self.bridge):
             numbers = "arguments of its Python functions may hang on the number of the partition"

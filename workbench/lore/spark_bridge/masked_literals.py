@@ -46,7 +46,7 @@ def check_literals(plan: Any, masked_ids: set[int], bridge: Bridge, *, is_input:
         for expression in touched:
             if (literal := next(_iter_literals(expression, hidden, bridge, compared=False), None)) is not None:
                 raise ConfigError(
-                    "the plan has a literal beside a masked column, and the dump would show it",
+                    "the plan compares a masked column with a literal, and the dump would show it",
                     where=f"--mask, {operator.nodeName()}",
                     found=literal,
                     do="dump an operator above or below, which does not have it",

@@ -112,7 +112,7 @@ def _find_type_refusal(attribute: Any, *, stored: bool) -> str | None:
         return f"column {attribute.name()} has no type but null (void), which Parquet cannot hold; cast it in the query"
     if stored and any(_has_duplicate_names(kind) for kind in kinds):
         return (
-            f"column {attribute.name()} has fields of one name, which no reader of Parquet can tell apart; rename one"
+            f"column {attribute.name()} has several fields of one name, and Parquet cannot distinguish them; rename one"
         )
     return None
 
@@ -357,10 +357,10 @@ class ColumnMasks:
         by_position = operator_input.kind in _KINDS_BY_POSITION or node.kind == "UnionExec"
         if needed or by_position:
             raise ConfigError(
-                "the operator needs columns that would be left out",
+                "the operator needs columns that would be dropped",
                 where=f"--columns, loreId {node.lore_id}, input-{index}",
                 found=needed or "its columns are bound by position",
-                do="keep these, too, or hide them with --mask",
+                do="keep these as well, or hide them with --mask",
             )
         return replace(operator_input, output=bridge.to_scala_seq(wanted_attributes))
 

@@ -122,7 +122,7 @@ def _strip_function_origin(function: Any, bridge: Bridge) -> None:
     if not function.broadcastVars().isEmpty():
         raise ConfigError(
             "a Python function uses broadcast values, which are gone after this session",
-            do="pass small values into the function itself; functions above 1 MB are broadcast, too",
+            do="pass small values into the function itself; functions above 1 MB are also broadcast",
         )
     environment = bridge.jvm.java.util.HashMap()
     for name in KEPT_ENVIRONMENT:

@@ -556,8 +556,8 @@ def _describe_delay(stage: _Stage) -> str:
 def _describe_queue(stage: _Stage) -> str:
     low, high = format_seconds(stage.finding.low_s), format_seconds(stage.finding.high_s)
     return (
-        f"{stage.step} as fast as they came, {low} to {high} after {_SINCE[stage.step]} (9 of 10): a queue that came "
-        "and went; a higher rate may be too much for this stage."
+        f"{stage.step} as fast as they came, {low} to {high} after {_SINCE[stage.step]} (9 of 10): a "
+        "temporary queue; a higher rate may be too much for this stage."
     )
 
 
@@ -569,8 +569,8 @@ def _describe_stop(stage: _Stage) -> str:
         return f"{stage.step} until {stage.finding.last_s:.3g} s and no more: {waiting:,} waited to the end."
     begin, end = stage.stretch.begin_s, stage.stretch.end_s
     return (
-        f"{stage.step} all together: what came between {begin:.3g} and {end:.3g} s waited for one moment, not for its "
-        "turn; find out what happened then (nodes that came, a component that was away)."
+        f"{stage.step} all together: arrivals from {begin:.3g} to {end:.3g} s waited for one event, not for their "
+        "turn; find out what happened then (new nodes, a component that was down)."
     )
 
 

@@ -176,7 +176,7 @@ def _describe_caveats(analysis: Analysis) -> str:
     if analysis.disruptions is not None and (lost := analysis.disruptions.sentence) is not None:
         caveats.append(lost)
     if analysis.gangs.height:
-        caveats.append(f"{int(analysis.gangs['complete'].sum())} of {analysis.gangs.height} gangs were ever complete")
+        caveats.append(f"{int(analysis.gangs['complete'].sum())} of {analysis.gangs.height} gangs became complete")
     busy = describe_saturation(analysis.read_load())
     return "".join(f"; {caveat}" for caveat in [*caveats, *([busy] if busy else [])])
 

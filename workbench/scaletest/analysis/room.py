@@ -221,7 +221,7 @@ def _explain_impossible(asks: Floats, resources: tuple[str, ...], largest: Float
         return None
     short = [place for place in range(len(resources)) if largest[:, place].max(initial=0.0) < asks[place] - _NONE]
     if not short:
-        return "no node offers all of what it asks for"
+        return "no node offers everything that it requests"
     texts = [
         f"it asks for {asks[place]:,.6g} {resources[place]}, and no node offers more than "
         f"{largest[:, place].max(initial=0.0):,.6g}"

@@ -138,7 +138,7 @@ def _describe_full(room: Room, names: list[str], moments: slice, blocked: np.nda
     taken = min(means["own"] + others, whole)
     figures = f"{format_part(first, taken, whole)} were taken"
     if IDLE_FRACTION * whole <= taken < (1 - 2 * NEARLY_FULL) * whole:
-        figures += ", and what is free is too little on each node"
+        figures += ", and no node has enough free"
     if whole <= 0:
         return RoomLimit(f"its {name_resource(first)}, of which no node offers any", first, f"no node offered {first}")
     if others >= HELD_FRACTION * whole:

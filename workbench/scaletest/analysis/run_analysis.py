@@ -230,7 +230,7 @@ class Analysis:
             return None
         pods, whole, reason = int(self.refused["pods"].sum()), int(self.schedule["pods"].sum()), self.refused["reason"]
         why = shorten_reason(reason[0])
-        return f"{pods:,} of {whole:,} pods were refused at their creation and are left out of the rate ({why})"
+        return f"{pods:,} of {whole:,} pods were refused at creation and do not count in the rate ({why})"
 
     def describe_impossible(self) -> str | None:
         """How many pods can never fit on a node, and why; null for none."""
@@ -239,7 +239,7 @@ class Analysis:
         if not n_pods:
             return None
         reason = next(iter(self.room.impossible.values()))
-        return f"{n_pods:,} of {len(asks):,} pods can never fit and are left out of the rate ({reason})"
+        return f"{n_pods:,} of {len(asks):,} pods can never fit and do not count in the rate ({reason})"
 
     @cached_property
     def others(self) -> ForeignRoom | None:

@@ -222,7 +222,7 @@ def describe_pressure(
             if cause
             else "this machine was saturated meanwhile."
             if saturated
-            else "look at admission webhooks, etcd and its queues; the submitter waits for none of it."
+            else "look at admission webhooks, etcd and its queues; the submitter does not wait for them."
         )
         sentences.append(
             f"The API server took {format_seconds(median_s)} to accept a workload at the median (9 of 10: "

@@ -156,7 +156,9 @@ def _check_others(run: RunTables) -> list[dict[str, Any]]:
     if run.imported:
         return []
     share = 0.0 if run.others is None else run.others.fraction
-    reason = "" if run.others is None else f"{run.others.sentence}: repeat it alone, or accept that by --beside-others"
+    reason = (
+        "" if run.others is None else f"{run.others.sentence}: repeat it alone, or accept that with --beside-others"
+    )
     named = "room that others held (share)"
     holds = share <= MAX_FOREIGN_FRACTION or run.beside_others
     return [_build_condition(named, share, MAX_FOREIGN_FRACTION, "share", reason, holds=holds, grave=True)]
@@ -191,7 +193,7 @@ def _check_order(run: RunTables) -> list[dict[str, Any]]:
     lost, steps = run.impossible
     fault = find_clock_fault(run.submissions)
     cause = fault.sentence if fault is not None else "their ends are of one clock, so an object was made again"
-    reason = f"{lost:,} of {steps:,} steps end before they begin and are left out: {cause}" if lost else cause
+    reason = f"{lost:,} of {steps:,} steps end before they begin and are excluded: {cause}" if lost else cause
     distorts = fault is not None and fault.distorts
     named, holds = "steps that end before they begin", not lost and fault is None
     return [_build_condition(named, lost, 0, "steps", reason, holds=holds, grave=distorts)]
@@ -270,7 +272,7 @@ def _check_submission(run: RunTables) -> list[dict[str, Any]]:
     span, took = _time_span(timely["due_s"]), _time_span(timely["sent_s"])
     rate = span / took if took > 0 and span > 0 else 1.0
     waited = int(overdue.sum())
-    without = f"; {waited} workloads due before the run was resumed are left out" if waited else ""
+    without = f"; {waited} workloads due before the run was resumed are excluded" if waited else ""
     throttling = describe_throttling(run.submissions)
     cause = f"the API server {throttling}" if throttling else "the request window or this machine was full"
     rows = [
@@ -387,7 +389,7 @@ def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
     watches = format_items(sorted(counted["resource"].unique()), 4)
     reason = f"no watch of {watches} from {times}: times found afterwards are upper bounds"
     if counted["relisted"].any():
-        reason += "; objects that came and went meanwhile are unknown"
+        reason += "; objects that existed only in between are unknown"
     return _build_condition("times that a watch was away", len(spans), 0, "gaps", reason, holds=not spans)
 
 
@@ -423,7 +425,7 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
             min(half_widths),
             0,
             "s",
-            "the servers disagree about the time: several stand behind the address",
+            "the servers' clocks disagree: several servers share the address",
             holds=all(width >= 0 for width in half_widths),
             grave=True,
         ),

@@ -32,7 +32,7 @@ SESSION_FILE = "sides.json"
 CLOCKS = ("client", "server", "mixed")
 MAX_REPEAT = 100
 _MAX_BYTES = 1 << 20
-_BASE = "the others are held against it"
+_BASE = "the others are compared with it"
 
 
 def compare_variants(
@@ -563,6 +563,8 @@ def describe_league(league: pl.DataFrame) -> str:
         gangs = ""
     unfair = [f"{100 * row['unfairness']:.3g} % with {row['side']}" for row in rows if row["unfairness"] is not None]
     if unfair:
-        gangs += f"While all queues waited, other queues than the quotas say held of the GPUs: {', '.join(unfair)}. "
+        gangs += (
+            f"While all queues waited, the queues' shares of the GPUs differed from their quotas: {', '.join(unfair)}. "
+        )
     verdicts = _list_verdicts([row for row in rows if row["verdict"]])
     return f"{gangs}Median wait against {rows[0]['side']}: {', '.join(verdicts)}." if verdicts else gangs.strip()

@@ -48,7 +48,7 @@ def chart_league(league: pl.DataFrame) -> alt.VConcatChart:
     if table["gangs"].sum():
         views.insert(0, _chart_gangs(table))
     lost = table.filter(pl.col("p95_s").is_null())["side"].to_list()
-    never = f"no p95 for {join_names(lost)}: fewer than 95 % were ever scheduled in a run" if lost else ""
+    never = f"no p95 for {join_names(lost)}: fewer than 95 % were scheduled in a run" if lost else ""
     subtitle = join_sentences(
         f"all {int(table['runs'].sum())} runs on one plan", "waits: dot at the median, line as far as p95", never
     )

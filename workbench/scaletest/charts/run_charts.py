@@ -57,7 +57,7 @@ _STAGES = {
 _GPUS = {
     "allocated": "at work",
     "in_partial_gangs": "held by incomplete gangs",
-    "stranded": "free, too few on a node",
+    "stranded": "free, but too few on each node",
     "free": "free",
     "held_by_others": "held by others",
 }
@@ -123,7 +123,7 @@ def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerC
     subtitle = join_sentences(
         "95 % intervals within this run" + _WHOSE[shown_clock],
         "dashed: not bounded above" if opened else "",
-        "what never ended counts as infinitely slow",
+        "workloads that never ended count as infinitely slow",
         f"{hidden} without a figure (never reached, or below the resolution)" if hidden else "",
     )
     height = max(80, LANES_PX * len(order))
@@ -229,7 +229,9 @@ def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
     ]
     hover = base.mark_point(size=30, opacity=0, filled=True).encode(tooltip=encode_tooltip(frame))
     subtitle = "the distance between two lines, upwards, is what waits; sideways, how long it waits"
-    return finish_chart(alt.layer(*lines, hover), "What came in, what got through?", subtitle, frame, height=HEIGHT_PX)
+    return finish_chart(
+        alt.layer(*lines, hover), "How much was offered, and how much was scheduled?", subtitle, frame, height=HEIGHT_PX
+    )
 
 
 def _keep_changes(long: pl.DataFrame) -> pl.DataFrame:

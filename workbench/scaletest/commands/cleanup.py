@@ -127,7 +127,7 @@ def _format_record_table(records: list[RunRecord]) -> str:
 
 def _format_cleanup(result: CleanupResult) -> str:
     lines = [_format_counts(result), *(f"namespace {name} does not exist" for name in result.gone)]
-    lines += [f"namespace {name}: no right to look, so what is left there is UNKNOWN" for name in result.unseen]
+    lines += [f"namespace {name}: no permission to list, so what remains there is UNKNOWN" for name in result.unseen]
     if result.unseen:
         lines.append("do: clean up as an administrator")
     return "\n".join(lines)
@@ -166,7 +166,7 @@ def _format_stuck(stuck: dict[str, tuple[str, ...]]) -> list[str]:
         lines.append(f"finalizer {finalizer} holds {names[0]}{more}: its controller has not taken it off")
         patch = """--type=merge -p '{"metadata":{"finalizers":null}}'"""
         lines.append(
-            f"do: start that controller and run cleanup again; or, if it is gone for good: "
+            f"do: start that controller and run cleanup again; or, if it is permanently gone: "
             f"kubectl patch {plural} {name} -n {space} {patch}"
         )
     return lines

@@ -56,8 +56,12 @@ def export_upstream(
     view, n_kept = result.view, int(result.view.jobs["kept"].sum())
     lines = [
         f"{len(view.sent)} submitted, {view.jobs.height} sampled, {n_kept} in times.csv",
-        *(f"  {missing} left out of sampled.json: no {field}" for field, missing in view.incomplete.items()),
-        *([f"  {view.ungrouped} have no PodGroup: their first pod's time stands for its"] if view.ungrouped else []),
+        *(f"  {missing} missing from sampled.json: no {field}" for field, missing in view.incomplete.items()),
+        *(
+            [f"  {view.ungrouped} have no PodGroup: the time of their first pod is used instead"]
+            if view.ungrouped
+            else []
+        ),
         *(f"  {path}" for path in result.paths),
     ]
     document = {

@@ -86,14 +86,14 @@ DELTAS = Table(
 )
 ODD = Table(
     "upstream_odd",
-    "One row per entry of submitted.json or sampled.json that was left out or is worth a word.",
+    "One row per entry of submitted.json or sampled.json that was skipped or is unusual.",
     (),
     (
         Column("file", "str", "Name of the file."),
         Column("row", "int", "Place in it, from 0."),
         Column("name", "str", "jobName, where it is one.", nullable=True),
         Column("left_out", "bool", "Not part of anything else."),
-        Column("why", "str", "What is odd about it."),
+        Column("why", "str", "Why it is unusual."),
     ),
 )
 EARLY_PODGROUP = "pod group earlier than the first pod: the pod was replaced"
@@ -152,7 +152,7 @@ JOBS = Table(
         _time_column("first_pod_at_s", "First pod created."),
         _time_column("last_pod_at_s", "Last pod created."),
         _time_column("podgroup_at_s", "Pod group created."),
-        _time_column("decision_at_s", "First pod scheduled, or found unschedulable: the file does not tell which."),
+        _time_column("decision_at_s", "First pod scheduled, or found unschedulable: the file does not state which."),
         _time_column("eviction_at_s", "First eviction on its behalf; null: none was seen.", nullable=True),
         _time_column("pvc_request_at_s", "First volume asked for; null: not measured.", nullable=True),
         _time_column("pvc_bind_at_s", "First volume bound; null: not measured.", nullable=True),
@@ -255,7 +255,7 @@ class Difference:
 DIFFERENCES = (
     Difference(
         "headings of times.csv",
-        "23 over 26 columns: from the tenth on each stands over another's values",
+        "23 headers over 26 columns: from the tenth on, each header is above another column's values",
         "one a column, with its unit",
         "the old ones cannot be read without its source",
     ),
@@ -272,7 +272,7 @@ DIFFERENCES = (
         "cutting both ends to seconds moves a delta by up to 1 s either way; taking one side only moves the mean",
     ),
     Difference(
-        "what was not measured",
+        "not measured",
         "another milestone's time, and the delta that follows from it",
         "nothing",
         "a backend or an eviction that was not queried is no measurement",
@@ -293,7 +293,7 @@ DIFFERENCES = (
         "--skip-errors",
         "always on",
         "on unless --no-skip-errors",
-        "what was skipped must be looked at, too",
+        "skipped entries must also be checked",
     ),
     Difference(
         "averages",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AREA = "scaletest"
 TYPES = ("training", "distributed", "interactive")
-DECISION = "scheduled or unschedulable: sampled.json does not tell which"
+DECISION = "scheduled or unschedulable: sampled.json does not state which"
 # Requests of the old tool's own templates.
 _CPUS, _MEMORY_BYTES = 0.05, 1 << 20
 _NOTES = (
@@ -141,7 +141,7 @@ def _conclude_import(run: run_folder.Run, records: RunaiFiles, jobs: pl.DataFram
     n_usable = int(jobs["kept"].sum())
     answer = f"{len(records.submitted)} submitted, {jobs.height} sampled, {n_usable} with times that can be used"
     left_out = sum(odd_row.left_out for odd_row in records.odd)
-    reasons = [*_NOTES, *([f"{left_out} rows of the files were left out: see upstream_odd"] if left_out else [])]
+    reasons = [*_NOTES, *([f"{left_out} rows of the files were skipped: see upstream_odd"] if left_out else [])]
     complete = jobs.height == len(records.by_key)
     if not complete:
         missing = len(records.by_key) - jobs.height

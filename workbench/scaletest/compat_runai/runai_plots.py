@@ -128,7 +128,7 @@ def _chart_line(points: pl.DataFrame, x: str, title: str) -> alt.LayerChart:
     import altair as alt
 
     shown = downsample_points(points)
-    merged = f"every point stands for {points.height / (MAX_POINTS / 2):.0f} workloads' least or most"
+    merged = f"every point is {points.height / (MAX_POINTS / 2):.0f} workloads' least or most"
     subtitle = [merged] if shown.height < points.height else []
     base = alt.Chart(
         alt.Data(values=shown.to_dicts()),

@@ -181,7 +181,7 @@ class SampleResult:
         """Lines for a terminal."""
         lines = [self.format_line(), *(f"  {n} have no {field} yet" for field, n in self.snapshot.lacking.items())]
         if self.others:
-            lines.append(f"  {self.others} others in the namespace are not of this submission: left out")
+            lines.append(f"  {self.others} others in the namespace do not belong to this submission: skipped")
         lines += [f"  {n} belong to no workload here: {kind}" for kind, n in self.snapshot.foreign.items()]
         return "\n".join([*lines, f"  {self.file}"])
 

@@ -56,7 +56,7 @@ UNWATCHED = (
     "the cluster is not watched: submission stops at its limits and when requests fail or are slow, but not "
     "when pods wait, pods of others are evicted or a node fails (workbench scaletest run does)"
 )
-UNLABELLED = "what the command makes has no label of ours: cleanup does not find it"
+UNLABELLED = "objects that the command creates lack our label: cleanup does not find them"
 
 
 def check_workload(workload_type: str | None, project: str, gpus: str, workers: int) -> None:
@@ -302,7 +302,7 @@ def check_same_cluster(folder: Path, facts: ClusterFacts) -> None:
     test = run_records.read_conditions(folder)
     if facts.fingerprint != test.fingerprint:
         raise ConfigError(
-            "this is another cluster than the one that the submission began on",
+            "this is not the cluster on which the submission began",
             where=f"context {facts.context}",
             found=facts.fingerprint,
             allowed=f"{test.fingerprint} (context {test.context})",

@@ -534,7 +534,8 @@ def _advise_on_folder(missing: Sequence[str]) -> str:
         return f"{BUILD} --only kwok ({_describe_build_time(('kwok',))}), or put kwok and kwokctl on PATH"
     beside = ", ".join(name for name in missing if name in KUBE)
     return (
-        f"put {beside} of the same Kubernetes release beside the others (envtest has no controllers and no scheduler); "
+        f"put {beside} of the same Kubernetes release in the folder of the others (envtest has no controllers "
+        f"and no scheduler); "
         f"or leave --binaries and ${VARIABLE} out: {BUILD} makes them all"
     )
 

@@ -114,7 +114,7 @@ class ClusterFacts:
     def format_lines(self) -> list[str]:
         """Facts to show before a confirmation."""
         pods = "unknown (no permission to list them)" if self.other_pods is None else f"{self.other_pods:,}"
-        kind = f"local cluster {self.own} of the workbench" if self.own else "not one of the workbench's local clusters"
+        kind = f"local cluster {self.own} of the workbench" if self.own else "not a local cluster of the workbench"
         simulated = len(self.nodes) - self.real_nodes
         return [
             f"context      {self.context}",

@@ -95,7 +95,8 @@ def check_command_fence(scenario: Scenario, facts: ClusterFacts) -> list[Finding
         Finding(
             "refused",
             "fence",
-            f"what a command makes cannot be held on simulated nodes; there are {facts.real_nodes:,} real node(s)",
+            f"pods that a command creates cannot be kept on simulated nodes; there are {facts.real_nodes:,} "
+            f"real node(s)",
             "set allow_real_nodes: true in the scenario (submit: --allow-real-nodes), or submit with api or kubectl",
         )
     ]

@@ -17,7 +17,7 @@ from workbench.scaletest.observation.object_ledger import Pod, read_asks
 from workbench.scaletest.safety.cluster_facts import Finding, Level
 
 _ENDED = "status.phase!=Succeeded,status.phase!=Failed"
-_BESIDE = "wait until it is free, or accept that it is taken from the room: --beside-others"
+_BESIDE = "wait until it is free, or accept less room with --beside-others"
 
 
 @dataclass

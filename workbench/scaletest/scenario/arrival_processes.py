@@ -201,7 +201,7 @@ class Trace(_Arrival):
         if any(later < earlier for earlier, later in itertools.pairwise(times)):
             raise ValueError("times_s must not fall")
         if times and not 0 <= times[0] <= times[-1] <= 7 * 86_400 * self.speed:
-            raise ValueError("times_s must lie within 0 and 604800 s (a week), after division by speed")
+            raise ValueError("times_s must be within 0 and 604800 s (a week), after division by speed")
         for name, column in (("entries", self.entries), ("lifetimes_s", self.lifetimes_s)):
             if column is not None and len(column) != len(times):
                 raise ValueError(f"{name} has {len(column)} values for {len(times)} times_s")

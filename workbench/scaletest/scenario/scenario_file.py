@@ -198,7 +198,7 @@ class Scenario(FiniteModel):
         gone = 0
         for index, change in enumerate(self.node_changes):
             if index and change.at_s < self.node_changes[index - 1].at_s:
-                faults.append(f"node_changes[{index}].at_s: earlier than the one before it")
+                faults.append(f"node_changes[{index}].at_s: earlier than the previous one")
             gone += -change.nodes if change.do == "return" else change.nodes
             if gone < 0:
                 faults.append(f"node_changes[{index}].nodes: more come back than are gone")

@@ -135,7 +135,7 @@ class SchedulerRecipe(FiniteModel):
             if self.pods_scheduler not in names:
                 raise ValueError(f"config.profiles: none has the schedulerName {self.pods_scheduler}")
         if self.program == "kube-scheduler" and self.pods_scheduler == "default-scheduler":
-            raise ValueError("a second kube-scheduler needs a schedulerName of its own")
+            raise ValueError("a second kube-scheduler needs its own schedulerName")
         return self
 
     @property

@@ -329,7 +329,7 @@ def _list_volumes(workload: Json) -> list[Json]:
     for name, item in sorted((items or {}).items() if isinstance(items, dict) else ()):
         value = item.get("value") if isinstance(item, dict) else None
         if not isinstance(value, dict) or not re.fullmatch(r"[a-z0-9-]{1,40}", str(name)):
-            raise UnfitError(f"spec.pvcs.items has no value, or a name that is none: {str(name)[:40]!r}")
+            raise UnfitError(f"spec.pvcs.items has no value, or an invalid name: {str(name)[:40]!r}")
         size = str(value.get("size") or "1Mi")
         if not _QUANTITY.fullmatch(size):
             raise UnfitError(f"spec.pvcs: size of volume {name} is no quantity: {size[:40]!r}")

@@ -286,7 +286,9 @@ class RunLifecycle:
         if cleanup is None:
             self.watcher.say("cleanup was interrupted: some objects are left")
         elif cleanup.left and self.options.submit_with == "command":
-            self.watcher.say("what the command made has no labels of ours: delete it with the command's own program")
+            self.watcher.say(
+                "objects that the command created lack our labels: delete them with the command's own program"
+            )
         return cleanup
 
     def _show_cleanup(self, now: run_cleanup.CleanupProgress) -> None:
@@ -420,7 +422,7 @@ def _check_template_schedulers(plan: Plan, cluster: LocalCluster) -> None:
     running = {find_recipe(name, plan.scenario.recipes).pods_scheduler for name in cluster.schedulers}
     if missing := sorted(set(plan.pod_schedulers) - running):
         raise ConfigError(
-            "a template names a scheduler that does not run on the local cluster: its pods would wait for ever",
+            "a template names a scheduler that does not run on the local cluster: its pods would wait forever",
             where="schedulerName",
             found=missing,
             allowed=sorted(running),
@@ -566,7 +568,7 @@ async def confirm_same_cluster(
     facts = await confirm_cluster(api, scenario, context.confirmed)
     if facts.fingerprint != test.fingerprint:
         raise ConfigError(
-            "this is another cluster than the one that the test began on",
+            "this is not the cluster on which the test began",
             where=f"context {context.place.context}",
             found=facts.fingerprint,
             allowed=test.fingerprint,

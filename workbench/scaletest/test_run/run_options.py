@@ -98,7 +98,7 @@ class RunOptions(FiniteModel):
     )
     beside_others: bool = Field(
         default=False,
-        description="Run although others hold a part of the room: that is told, and the run stays valid.",
+        description="Run although others use a part of the room. The report says so, and the run stays valid.",
     )
     cleanup: bool = Field(default=True, description="Delete the run's objects at the end.")
 

@@ -26,7 +26,7 @@ Goals = Annotated[
     ),
 ]
 Price = Annotated[float | None, typer.Option("--gpu-price", help="Price of a GPU per hour.", min=0)]
-Currency = Annotated[str, typer.Option(metavar="NAME", help="Currency of the prices, shown beside costs.")]
+Currency = Annotated[str, typer.Option(metavar="NAME", help="Currency of the prices, shown with costs.")]
 Draws = Annotated[int, typer.Option(help="Bootstrap resamples for the intervals.", min=100, max=100_000)]
 _TOGETHER = "at most, of the sweep and its verifications together; by default the sweep's limit."
 

@@ -160,7 +160,7 @@ def _convert_sessions(
 
     if per_hour is None or target_users is not None:
         do = "give --users-per-hour N (with --session-length S), or --target-users N"
-        raise ConfigError("what is to be served?", where="--users-per-hour", do=do)
+        raise ConfigError("how many users?", where="--users-per-hour", do=do)
     if session_s is None:
         plan = SessionPlan.from_config(build_sweep_config(**settings))
         if plan is None:

@@ -163,7 +163,7 @@ def read_recorded_levels(folder: str | Path) -> RecordedLevels:
         levels.notices += notices
         for concurrency, data in output.calc_data.items():
             if abs(concurrency) > MAX_LOAD:
-                levels.notices.append(f"{job.name}: level left out, its load is above {MAX_LOAD:,}")
+                levels.notices.append(f"{job.name}: level excluded, its load is above {MAX_LOAD:,}")
             elif concurrency not in levels.metrics:
                 levels.metrics[concurrency] = data.sizing_metrics
                 levels.source[concurrency] = job.name

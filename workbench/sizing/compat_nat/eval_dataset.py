@@ -387,7 +387,7 @@ def _drop_rows_without_question(rows: list[Row], key: str, path: Path, notices: 
         raise InputError("the dataset has no question column", where=path, found=columns, allowed=key, do=do)
     question_rows = [row for row in rows if not _is_empty_value(row.get(key))]
     if len(question_rows) < len(rows):
-        notices.append(f"{len(rows) - len(question_rows)} row(s) without a question left out")
+        notices.append(f"{len(rows) - len(question_rows)} row(s) without a question skipped")
     return question_rows
 
 

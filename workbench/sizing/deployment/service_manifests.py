@@ -67,7 +67,9 @@ class ServiceSpec(StrictModel):
     args: list[str] = Field([], description="Argument of the model server. Repeatable.")
     port: int = Field(8000, ge=1, le=65_535, description="Port that the model server listens on.")
     health: str = Field("/health", description="Path that answers 200 once the model is loaded.")
-    liveness: str | None = Field(None, description="Path that answers 200 while the server lives; else --health.")
+    liveness: str | None = Field(
+        None, description="Path that answers 200 while the server is alive; by default --health."
+    )
     gpu_resource: str = Field("nvidia.com/gpu", description="Resource name of a GPU; for MIG, of the measured slice.")
     node_selector: dict[str, str] = Field({}, description="Label of the nodes. Repeatable.")
     start_s: int = Field(900, ge=10, le=86_400, description="Longest time to load the model, in seconds.")

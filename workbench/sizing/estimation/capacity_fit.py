@@ -474,7 +474,7 @@ def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:
     slow = float(np.mean(finite >= quantile.high / 1.1))
     return (
         f"latencies fall into two groups, up to {quantile.low:.3g} s and from {quantile.high:.3g} s"
-        f" ({100 * slow:.1f} % of them); p{100 * q:g} may lie in either"
+        f" ({100 * slow:.1f} % of them); p{100 * q:g} may be in either"
     )
 
 
@@ -524,7 +524,7 @@ def _bound_from_above(
     value = min(capacity.value, upper) if crossed and capacity.value is not None else max(floor, min(top, upper))
     if upper > MAX_BRACKET_FACTOR * low and upper - low > 1:
         middle = ", ".join(f"{low + (upper - low) * part:.3g}" for part in (0.25, 0.5, 0.75))
-        reason = f"the capacity lies between {low:.4g} and {upper:.4g}; {ceiling.text}"
+        reason = f"the capacity is between {low:.4g} and {upper:.4g}; {ceiling.text}"
         advice = f"measure between, such as {middle}"
         found = replace(capacity, value=None, low=low, high=None, at_least=True)
         return replace(found, reason=reason, advice=advice, between=(low, upper))

@@ -292,7 +292,7 @@ def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
         # Levels that were measured and left out are no advice.
         plain, _, added = reason.partition(ADD_LEVELS)
         reason = plain.rstrip("; ") if float(added.split(",")[0]) <= max(unused["load"].to_list()) else reason
-    return f"{reason}; left out: level(s) {listed} ({kinds}: {unused['reason'][0]})"
+    return f"{reason}; excluded: level(s) {listed} ({kinds}: {unused['reason'][0]})"
 
 
 def _select_bounded_capacities(capacities: dict[int, Capacity], points: pl.DataFrame) -> list[GpuCapacity]:

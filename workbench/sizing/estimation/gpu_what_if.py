@@ -322,9 +322,7 @@ def chart_what_if(
         "bars: 90 % intervals, their upper end is recommended",
         f"linear scaling from {test_gpus} GPU{'' if test_gpus == 1 else 's'} assumed",
     )
-    return finish_chart(
-        layered, "What if: GPUs for another limit, for other users", note, rows.drop("test_gpus"), height=280
-    )
+    return finish_chart(layered, "GPUs for another limit and for other users", note, rows.drop("test_gpus"), height=280)
 
 
 def _what_if_layers(rows: pl.DataFrame, limits: list[int], goal: Goal) -> list[alt.Chart]:

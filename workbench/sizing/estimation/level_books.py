@@ -124,7 +124,7 @@ def _count_tokens(name: str, sent: pl.DataFrame) -> Iterator[Book]:
             ("tokens streamed", float(both["streamed_tokens"].sum())),
             ("tokens counted", float(both["output_tokens"].sum())),
             "times between tokens, tokens a second, costs",
-            "a count that came before the last token, or another tokenizer's",
+            "a count taken before the last token, or by another tokenizer",
             relation=AT_MOST,
         )
 

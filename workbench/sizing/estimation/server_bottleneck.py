@@ -98,7 +98,7 @@ def _find_binding(summary: dict[str, Any], in_flight: float | None) -> str | Non
 
 
 def describe_server_bottleneck(point: dict[str, Any]) -> str | None:
-    """Describe what binds at one level, in words; null where nothing does or it is not known.
+    """Describe what binds at one level, in words; null if nothing does or it is not known.
 
     >>> row = dict.fromkeys(SERVER_COLUMNS) | {"server_binds": "queue", "server_waiting": 3.0, "waiting_share": 0.8}
     >>> describe_server_bottleneck(row)
@@ -140,7 +140,7 @@ def describe_waiting_gpus(points: pl.DataFrame) -> str | None:
 
 
 def find_first_bottleneck(points: pl.DataFrame, gpus: int) -> str | None:
-    """Find the load from which something binds on this many GPUs, and what, as one clause; null where nothing does.
+    """Find the load from which something binds on this many GPUs, and what, as one clause; null if nothing does.
 
     `points`: Table `points`.
     """

@@ -52,7 +52,7 @@ def choose_target_load(
     loads = [(where, TargetLoad(value, unit)) for where, (value, unit) in given.items() if value is not None]
     if len(loads) != 1:
         do = "give --target-users N, or --target-rate R for open loops, or --target-sessions S for those with sessions"
-        raise ConfigError("what is to be served?", do=do)
+        raise ConfigError("how many users?", do=do)
     where, load = loads[0]
     if not load.value > 0:
         raise ConfigError("nobody is to be served", where=where, found=load.value, allowed="more than 0")
@@ -90,7 +90,7 @@ def estimate_sweeps(
         server_metrics=samples,
     )
     if chosen.height < steps.height:
-        answer = replace(answer, left_out=f"{steps.height - chosen.height} levels of another kind of load are left out")
+        answer = replace(answer, left_out=f"{steps.height - chosen.height} levels of another kind of load are excluded")
     store_answer(answer, folders[0])
     return answer
 
@@ -125,7 +125,7 @@ def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
 def _collect_goals(configs: Sequence[SweepConfig]) -> list[Goal]:
     goals = list(dict.fromkeys(goal for config in configs for goal in config.goals))
     if not goals:
-        raise ConfigError("the sweep has no goal of its own", where="--goal", do="give --goal, such as p95<=2")
+        raise ConfigError("the sweep has no goal", where="--goal", do="give --goal, such as p95<=2")
     return goals
 
 

@@ -28,8 +28,8 @@ STREAM_NOTES = {
     UNCLEAR: "the stream did not come token by token, and its tokens are not known: something between buffers it, so "
     "ttft and all figures per token are unknown",
     SEVERAL: "events hold about {n:.2g} tokens each; itl and tpot are over the tokens after the first event",
-    HIDDEN: "the server counts more tokens than it streams (about {n:.2g} an event), or several came in one event: "
-    "itl, tpot and all figures per token are unknown",
+    HIDDEN: "the server counts more tokens than it streams (about {n:.2g} per event), or "
+    "one event held several: itl, tpot and all figures per token are unknown",
     UNSTREAMED: "the server counts more tokens than the text can hold (about {n:.2g} an event): not streamed, or "
     "counted wrong; itl, tpot and all figures per token are over the events",
     FEWER: "the server counts fewer tokens than it streams, so itl, tpot and all figures per token are unknown",
@@ -37,8 +37,9 @@ STREAM_NOTES = {
     "counts are of another tokenizer, so itl, tpot and all figures per token are unknown",
     UNCOUNTED: "events may hold several tokens each (about {n:.2g} by their text) and nothing counts them, so itl, "
     "tpot and all figures per token are unknown",
-    BURSTS: "several events come at one moment, as speculative decoding gives them (or a small buffer); ttft is when "
-    "the first came, itl and tpot are means over the tokens after that moment",
+    BURSTS: "several events arrive at once, as with speculative decoding or a small buffer; ttft is the time of "
+    "the first, itl "
+    "and tpot are means over the later tokens",
     CHOICES: "an answer is several choices at once: itl and tpot are those of one choice, token is over all",
 }
 """What a level says of its streams, by the note of a request; n is the median of its tokens an event."""
@@ -69,10 +70,10 @@ class Reply(msgspec.Struct):
     `later_tokens`: Streamed tokens after the first event, between whose arrivals time passed, of one choice; null if
     unknown.
     `event_tokens`: Tokens an event, about: the server's count over the events, else pieces of text over events.
-    `cached_tokens`: Prompt tokens from the server's prefix cache; null where it does not say.
+    `cached_tokens`: Prompt tokens from the server's prefix cache; null if the server does not report it.
     `stream`: What the stream does not tell, or how it differs from one token an event (`STREAM_NOTES`); null
     otherwise.
-    `finish_reason`: Why the answer ended, one of `FINISH_REASONS` or `OTHER_REASON`; null where it does not say.
+    `finish_reason`: Why the answer ended, one of `FINISH_REASONS` or `OTHER_REASON`; null if unknown.
     """
 
     outcome: str

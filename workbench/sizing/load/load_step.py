@@ -295,7 +295,7 @@ def _name_offered_rate(result: StepResult) -> None:
     offered_per_s = (len(due_s) - 1) / (due_s[-1] - due_s[0])
     if abs(offered_per_s / level - 1) > MAX_RATE_ERROR:
         result.offered_per_s = offered_per_s
-        what = f"the {len(due_s)} requests of the trace that count came at {offered_per_s:.3g}/s"
+        what = f"the {len(due_s)} counted requests of the trace were sent at {offered_per_s:.3g}/s"
         result.notes.append(f"{what}, not at {level:.3g}/s: the level is named by that")
 
 

@@ -158,9 +158,7 @@ def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
         share = f"{100 * row['repeated_prompts']:.0f} %"
         notes.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")
     if row["cached_share"]:
-        notes.append(
-            f"{at}: {100 * row['cached_share']:.0f} % of the prompt tokens came from the server's prefix cache"
-        )
+        notes.append(f"{at}: {100 * row['cached_share']:.0f} % of the prompt tokens were in the server's prefix cache")
     if row["ttft_known"] is not None and row["ttft_known"] < MIN_TTFT_FRACTION:
         notes.append(f"{at}: ttft is known for {100 * row['ttft_known']:.0f} % of the answers")
     if row["stream_note"] is not None:

@@ -64,7 +64,7 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
     """Prompts and answer lengths of a sweep, and what its record says of them."""
     trace = _read_trace(config)
     if trace.sessions and (config.protocol != "openai" or config.prompts is not None):
-        what = "a trace with sessions needs protocol openai, and has prompts of its own"
+        what = "a trace with sessions needs protocol openai, and brings its own prompts"
         raise ConfigError(
             what, where="--trace", found=f"protocol {config.protocol}", do="remove --prompts, or session_id"
         )

@@ -157,7 +157,7 @@ def read_aiperf(path: Path) -> ImportedSweep:
             step.began_s = min(request.intended_s for request in step.requests)
             sweep.steps.append(step)
         else:
-            sweep.notes.append(f"{label}: left out, no request is left")
+            sweep.notes.append(f"{label}: excluded, no request remains")
     return sweep
 
 
@@ -191,7 +191,7 @@ def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -
             left_out["cancelled at the end of the run"] += 1
         else:
             requests.append(_build_request(record, arrivals != "users", label))
-    notes += [f"{label}: {count} requests left out ({reason})" for reason, count in left_out.items() if count]
+    notes += [f"{label}: {count} requests excluded ({reason})" for reason, count in left_out.items() if count]
     # A credit is given when the cap has room, not when a request is due.
     if arrivals != "users" and requests and is_held_down(requests, phase.concurrency, label, notes):
         requests = []

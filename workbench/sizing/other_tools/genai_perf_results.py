@@ -66,7 +66,7 @@ def read_genai_perf(path: Path) -> ImportedSweep:
     for number, one in enumerate(imported_sweep.read_json_document(path, Result).experiments):
         label = f"experiments[{number}]"
         if not one.requests:
-            sweep.notes.append(f"{label}: left out, it has no requests")
+            sweep.notes.append(f"{label}: excluded, it has no requests")
             continue
         sweep.steps.append(_build_step(one, path, label, sweep.notes))
     return sweep

@@ -246,7 +246,7 @@ def _read_old_report(path: Path) -> ImportedSweep:
         _add_notes(sweep.notes, benchmark, label, len(step.requests))
         if step.requests:
             if step.arrivals != "users":
-                sweep.notes.append(f"{label}: latencies count from sending: it is not known what was due when")
+                sweep.notes.append(f"{label}: latencies count from sending, since the planned times are unknown")
             step.began_s = min(request.intended_s for request in step.requests)
             sweep.steps.append(step)
     return sweep
@@ -268,8 +268,8 @@ def _add_notes(notes: list[str], benchmark: Benchmark, label: str, n: int) -> No
     state, requests = benchmark.scheduler_state, benchmark.requests
     sent = state.successful_requests + state.errored_requests
     if requests.incomplete:
-        notes.append(f"{label}: {len(requests.incomplete)} requests left out (cancelled at the end of the run)")
+        notes.append(f"{label}: {len(requests.incomplete)} requests excluded (cancelled at the end of the run)")
     if sent > n:
         notes.append(f"{label}: the file has {n} of {sent} requests (a sample, or without times): rates are too low")
     if not n:
-        notes.append(f"{label}: left out, it has no requests")
+        notes.append(f"{label}: excluded, it has no requests")

@@ -274,8 +274,9 @@ def is_held_down(requests: list[ImportedRequest], cap: int | None, label: str, n
     if share <= MIN_CAPPED_FRACTION:
         return False
     notes.append(
-        f"{label}: left out: {100 * share:.0f} % of the requests met the tool's own cap of {cap} in flight, which held "
-        "the rate down, and no time says when they were due; raise the cap"
+        f"{label}: left out: {100 * share:.0f} % of the requests met the tool's own cap of {cap} in flight, "
+        f"which limited the rate, and the "
+        "planned times are unknown; raise the limit"
     )
     return True
 
@@ -288,7 +289,7 @@ def check_totals(succeeded: int | None, requests: list[ImportedRequest], where: 
             "the entries do not fit the file's own totals",
             where=where,
             found=f"{n_ok} successes of {len(requests)} entries, {succeeded} by its totals",
-            do="bring the whole result; entries may be a sample, or of another run",
+            do="import the complete result; the entries may be a sample, or of another run",
         )
 
 

@@ -128,7 +128,7 @@ def read_inference_perf(path: Path) -> ImportedSweep:
             "requests and stages do not fit together",
             where=folder,
             found=f"{len(entries)} entries, {counts} requests in the reports of {len(stages)} stages",
-            do="bring the whole report folder, with all of its stages",
+            do="import the whole report folder, with all of its stages",
         )
     sweep = ImportedSweep("inference-perf", "", False, [])
     arrivals = _read_arrivals(folder)
@@ -173,8 +173,9 @@ def _drop_ttft_after_reasoning(
         request.first_token_s = request.longest_gap_s = None
     if reasoned:
         notes.append(
-            f"{label}: ttft is unknown for {len(reasoned)} of {len(requests)} requests: reasoning came before their "
-            "text, and the tool times the text alone"
+            f"{label}: ttft is unknown for {len(reasoned)} of {len(requests)} requests had reasoning before "
+            f"their text, and "
+            "the tool times the text alone"
         )
 
 
@@ -196,8 +197,8 @@ def _was_sent_late(delay: Delay | None, requests: list[ImportedRequest], label: 
     if late_s <= _MAX_DELAY_FRACTION * latencies[int(0.95 * (len(latencies) - 1))]:
         return False
     notes.append(
-        f"{label}: left out: requests were sent {delay.mean:.3g} s late on average and up to {late_s:.3g} s "
-        "(schedule_delay), and no entry says how late its own was: the tool held the load down"
+        f"{label}: excluded: requests were sent {delay.mean:.3g} s late on average and up to {late_s:.3g} s "
+        "(schedule_delay), and no entry has its own delay: the tool limited the load"
     )
     return True
 

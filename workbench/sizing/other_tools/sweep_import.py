@@ -143,7 +143,8 @@ def import_sweep(
     if len(loops) > 1:
         counts = dict(steps["loop"].value_counts().iter_rows())
         sweep.notes.append(
-            f"{counts['closed']} levels in users beside {counts['open']} rates: an estimate takes the rates with "
+            f"{counts['closed']} levels in users together with {counts['open']} rates: an estimate takes the "
+            f"rates with "
             "--target-rate, the users with --target-users, and leaves the others out"
         )
     config = _build_config(sweep, steps, gpus, list(goals))

@@ -47,12 +47,12 @@ EVENTS = (("executors", "added_time_ms"), *WORK_STARTS, ("failures", "time_ms"))
 MIN_TASKS_FOR_SKEW = 4
 MIN_TIMED_SHARE = 0.9
 CODEGEN_PART = "inside codegen spans"
-TIMED_PART = "other, in stages whose operators report times"
-UNTIMED_PART = "in stages whose operators report none"
+TIMED_PART = "other, in stages with operator times"
+UNTIMED_PART = "in stages without operator times"
 UNKNOWN = pl.lit(None, pl.Float64)
 COUNTING = pl.lit(None, pl.String)
 NO_SQL_PART = "outside SQL"
-NO_START = "The log does not hold the application's start"
+NO_START = "The log lacks the application's start"
 # A smaller part of the slots came and went with the first and last executors, which start one after the other.
 MIN_SLOT_CHANGE = 0.05
 MIN_TOLD_SHARE = 0.01
@@ -632,9 +632,7 @@ def _list_invalid_reasons(
     reasons = [f"the log's times contradict each other: {contradiction}" for contradiction in time.contradictions]
     missing = describe_missing_times(application)
     if missing and not (missing == "end" and OPEN_END in facts.completeness["kind"]):
-        reasons.append(
-            f"the log is incomplete: it does not hold the application's {missing}; figures cover what it holds"
-        )
+        reasons.append(f"the log is incomplete: it lacks the application's {missing}; figures cover the rest")
     told = pl.col("kind").is_in(["application start", CLOCK, *NOTED_KINDS])
     reasons += describe_holes(facts.completeness.filter(~told))
     if log["fault"]:

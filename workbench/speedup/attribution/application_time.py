@@ -261,7 +261,7 @@ def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_
 
 
 def _list_backward_times(facts: EventLogFacts) -> list[str]:
-    """Sentences on what ends before it starts: a clock was set back meanwhile."""
+    """Sentences on what ends before it starts: a clock went back meanwhile."""
     shortest = {
         "a task": facts.stage_tasks["task_duration_min_ms"].min(),
         "a stage": facts.stages["duration_ms"].min(),
@@ -269,7 +269,7 @@ def _list_backward_times(facts: EventLogFacts) -> list[str]:
         "a job": facts.jobs["duration_ms"].min(),
     }
     return [
-        f"{name} ends {-ms / 1e3:,.1f} s before it starts: a clock was set back"
+        f"{name} ends {-ms / 1e3:,.1f} s before it starts: a clock went back"
         for name, ms in shortest.items()
         if isinstance(ms, int) and ms < 0
     ]

@@ -759,5 +759,5 @@ def _application_status(
     if select_harmful(holes).height:
         return "damaged", None
     if app["status"] != "complete" and OPEN_END not in holes["kind"]:
-        return "incomplete", line_fault or f"the log does not hold the application's {describe_missing_times(app)}"
+        return "incomplete", line_fault or f"the log lacks the application's {describe_missing_times(app)}"
     return "complete", None

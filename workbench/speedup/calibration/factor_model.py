@@ -278,7 +278,7 @@ def export_factor_csv(model: FactorModel, path: str | Path) -> list[str]:
             best = (term.baseline_share, round(float(np.exp(term.log_factor)), 2))
             scores[name] = max(scores.get(name, best), best)
     if left_out:
-        notes.append(f"left out, unknown to the original tools: {', '.join(left_out)}")
+        notes.append(f"skipped, unknown to the original tools: {', '.join(left_out)}")
     notes += seed_factors.write_factor_file(path, {name: max(score, 0.01) for name, (_, score) in scores.items()})
     return notes
 

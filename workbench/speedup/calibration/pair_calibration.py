@@ -153,7 +153,7 @@ def calibrate_pair(
     common = list_common_queries(measured, baseline, candidate)
     chosen = [query for query in common if queries is None or query in queries]
     if not chosen:
-        raise InputError("none of these queries ran on both sides", found=list(queries or ()), allowed=common)
+        raise InputError("no query ran on both sides", found=list(queries or ()), allowed=common)
     counted = measured.select(pl.col("label").is_in([baseline, candidate]), pl.col("query").is_in(chosen), COUNTS)
     noise = FIRST_RUN_NOISE if first_runs else None
     return _Calibration(counted, (baseline, candidate), tuple(chosen), level, noise).build_result(engines)

@@ -104,7 +104,7 @@ def _print_profile(config: ProfileConfig, result: Profile) -> None:
     print_text("\n".join([result.answer, *verdict, *result.details]))
     if result.findings.height:
         print_block(format_findings(result.findings))
-    print_block(table(result.wall_parts, tables.WALL_PARTS, caption="What each second of the application was").text)
+    print_block(table(result.wall_parts, tables.WALL_PARTS, caption="Wall time by part").text)
     limit = config.top_operators
     print_block(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
     caption = "Exclusive time by operator: each second once, so the rows add up to the time of the queries"

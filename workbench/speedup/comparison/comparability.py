@@ -294,7 +294,7 @@ def _compare_holes(baseline: _Side, candidate: _Side) -> dict[str, Any]:
             sentences |= dict.fromkeys(log_holes)
     if sentences:
         return _build_row("logs with holes", texts, "invalid", format_items(list(sentences), MAX_HOLES))
-    return _build_row("logs with holes", texts, "ok", "what is missing of a log would be missing of its times")
+    return _build_row("logs with holes", texts, "ok", "times would lack the parts that the log lacks")
 
 
 def _list_holes(facts: Sequence[EventLogFacts]) -> list[list[str]]:

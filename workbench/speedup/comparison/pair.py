@@ -202,7 +202,7 @@ def _compare_recordings(pairs: Mapping[str, Pair]) -> pl.DataFrame:
         found = [pair.comparability.filter(pl.col("property") == name) for pair in pairs.values()]
         texts = {side: list(dict.fromkeys(text for part in found for text in part[side])) for side in SIDES}
         if max(map(len, texts.values())) > 1:
-            why = "recordings differ: factors of one do not tell the other's"
+            why = "recordings differ: the factors of one do not apply to the other"
             shown = {side: "; ".join(values) for side, values in texts.items()}
             rows.append({"property": name, **shown, "severity": "warning", "why": why})
     return COMPARABILITY.frame(rows)
@@ -395,7 +395,7 @@ def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataF
     left_out = list_mismatched_queries(measured, *labels)
     counts = measured.executions.group_by("label").agg(pl.col("query").n_unique())
     texts = {label: f"{count} queries" for label, count in counts.iter_rows()}
-    reason = f"left out, because the sides read different tables or columns: {', '.join(left_out)}"
+    reason = f"excluded, because the sides read different tables or columns: {', '.join(left_out)}"
     row = {"property": "queries", "baseline": texts[labels[0]], "candidate": texts[labels[1]], "severity": "warning"}
     return COMPARABILITY.frame([row | {"why": reason}] if left_out else [])
 
@@ -448,7 +448,7 @@ def _build_one_sided_row(measured: Measured, labels: tuple[str, str]) -> pl.Data
             for query in sorted(counted[label] - counted[other])
         ]
     texts = {side: f"{len(counted[label])} queries" for side, label in zip(SIDES, labels, strict=True)}
-    why = f"queries that count on one side only are left out: {format_items(notes, MAX_NAMED)}"
+    why = f"queries that count on one side only are excluded: {format_items(notes, MAX_NAMED)}"
     row = {"property": "queries of one side", **texts, "severity": "warning", "why": why}
     return COMPARABILITY.frame([row] if notes else [])
 
@@ -457,7 +457,7 @@ def _build_waits_row(measured: Measured, labels: tuple[str, str]) -> pl.DataFram
     """Row of table COMPARABILITY with the time in which queries waited for executors. No row without any."""
     waits = measured.sum_pieces(pl.col("term") == WAITING).group_by("label").agg(pl.col("wall_s").sum())
     waited_s = dict(waits.iter_rows())
-    reason = "waits for executors are the cluster's, and left out of all times"
+    reason = "waits for executors are due to the cluster, and do not count in any time"
     texts = [f"{waited_s.get(label, 0.0):,.1f} s" for label in labels]
     row = {"property": "waits", "baseline": texts[0], "candidate": texts[1], "severity": "warning", "why": reason}
     return COMPARABILITY.frame([row] if waited_s else [])

@@ -275,8 +275,7 @@ def _build_aligned_row(
         "ratio": _wall_ratio(*walls),
         "baseline_rows": (nodes[0].rows or None) if nodes[0] else None,
         "candidate_rows": (nodes[1].rows or None) if nodes[1] else None,
-        "basis": "; ".join(dict.fromkeys(cost.basis for cost in node_costs if cost and cost.basis))
-        or "no time of its own",
+        "basis": "; ".join(dict.fromkeys(cost.basis for cost in node_costs if cost and cost.basis)) or "no own time",
     }
 
 

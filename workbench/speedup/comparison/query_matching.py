@@ -32,7 +32,7 @@ Key = tuple[str, str | None, str | None, str]
 _TELLING = re.compile(
     r"\w*(?:Python|InPandas|InArrow)\w*|InMemoryTableScan|Window|Generate|Expand|DataWritingCommand|\w*Write\w*"
 )
-NOT_TOLD_APART = "several queries read the same tables, and nothing tells which of them are the same on both sides"
+NOT_TOLD_APART = "several queries read the same tables, and nothing shows which of them match on both sides"
 OTHER_WORK = "the sides read different numbers of rows"
 OTHER_EXPRESSIONS = "its filters, joins or aggregates are not the same"
 MAX_NAMED = 3

@@ -85,7 +85,7 @@ class SeedLog:
                 f"{events.n_bad:,} of {events.n_lines:,} lines could not be read: the original drops such a log whole"
             )
         if events.n_cut:
-            self.warnings.append("the log ends in the middle of a line: figures cover what it holds")
+            self.warnings.append("the log ends in the middle of a line: figures cover the part before")
         self.warnings += [f"the log is damaged: {fault}" for fault in events.faults]
 
     # --- what follows from the events ---------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def keep_usable(
         if len(errors) == 1:
             raise next(iter(errors.values()))
         reasons = [f"{place}: {explain_error(error)}" for place, error in errors.items()]
-        raise InputError("none of these can be used", found="; ".join(reasons[:10]))
+        raise InputError("no usable file", found="; ".join(reasons[:10]))
     if unusable is not None:
         unusable.update({place: explain_error(error) for place, error in errors.items()})
     return results
@@ -336,4 +336,4 @@ def _check_log(log: SeedLog, need_sql: bool) -> None:
     if need_sql and not log.queries:
         raise InputError("no SQL ran in this log: there is nothing to make factors of", where=log.where)
     if log.duration_ms is None or log.duration_ms <= 0:
-        raise InputError("the log does not tell how long the application ran", where=log.where)
+        raise InputError("the log does not show how long the application ran", where=log.where)

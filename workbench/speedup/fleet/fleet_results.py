@@ -111,7 +111,7 @@ class FleetResults:
                 "the results cannot be read",
                 where=self.store.display_path(self.folder),
                 found=format_error(error),
-                do="the same command goes on with the results that are there",
+                do="run the same command again: it continues with the existing results",
             ) from error
 
     def delete_marks(self) -> None:

@@ -384,7 +384,7 @@ def _build_application_row(
     if row["engine"] != model.baseline_engine and model.baseline_engine and not is_mixed:
         return base | {"reason": f"it ran on {row['engine']}, but the factors are for {model.baseline_engine}"}
     if row["wall_s"] is None or row["wall_s"] <= 0:
-        return base | {"reason": row["reason"] or "the log does not hold its duration"}
+        return base | {"reason": row["reason"] or "the log lacks its duration"}
     if predictions is None or not predictions.height:
         if batches := row["n_streaming_batches"]:
             return base | {"reason": f"structured streaming: {batches:,} batches, not judged"}
@@ -393,7 +393,7 @@ def _build_application_row(
     notes = [prediction["reason"], _format_pace_caution(pace)]
     if is_mixed:
         notes.append(
-            f"{100 * moved_share:.0f} % of the queries' time ran on {row['engine']} already and stays as it is"
+            f"{100 * moved_share:.0f} % of the queries' time ran on {row['engine']} already and stays unchanged"
         )
     return prediction | {"reason": "; ".join(filter(None, notes)) or None}
 

@@ -254,7 +254,7 @@ def _check_recording(recording: Recording, path: Path) -> None:
         if not log.exists():
             raise InputError("the event log of a session is missing", where=path, found=f"{label} {number}: {log.name}")
         if not log.resolve().is_relative_to(root):
-            raise InputError("the event log of a session lies outside the recording", where=path, found=str(log.name))
+            raise InputError("the event log of a session is outside the recording", where=path, found=str(log.name))
 
 
 @dataclass(frozen=True)

@@ -115,15 +115,15 @@ class _Usage(msgspec.Struct):
     reasoning_tokens: Any = None
 
     def count_cached(self) -> int | None:
-        """Prompt tokens that came from the server's prefix cache; null where it does not say."""
+        """Prompt tokens that came from the server's prefix cache; null if the server does not report it."""
         return _read_detail(self.prompt_tokens_details, "cached_tokens")
 
     def count_prompt(self) -> int | None:
-        """Tokens of the prompt; null where it does not say."""
+        """Tokens of the prompt; null if the server does not report it."""
         return read_count(self.prompt_tokens)
 
     def count_answer(self) -> int | None:
-        """Tokens of the answer, with those that were not streamed; null where it does not say."""
+        """Tokens of the answer, with those that were not streamed; null if the server does not report it."""
         return read_count(self.completion_tokens)
 
     def count_hidden(self) -> int | None:
