@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.files import default_out, is_store_failure
-from workbench.core.samples import find_sample
 from workbench.core.locks import LOCK_FILE
+from workbench.core.samples import find_sample
 from workbench.runs import run_folder
 from workbench.runs.run_folder import parse_record, read_start_time
 from workbench.runs.run_stores import LocalStore, RemoteStore, Store, format_error, list_files, open_place
