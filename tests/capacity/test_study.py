@@ -120,7 +120,7 @@ def test_a_service_grows_by_the_law_of_its_run_as_far_as_that_is_believed(tmp_pa
     assert beyond.verdict == "invalid"
     said = "does not carry 61 users (P95): up to 4 GPUs, twice the largest measured count, it carries 60"
     assert said in beyond.reasons[0]
-    assert beyond.next_steps()[0].startswith("Order nothing")
+    assert beyond.next_steps()[0].startswith("Do not order")
     assert beyond.check()["holds"].all()
     # Replicas that are there anyhow are no knowledge of what they carry, and no load that is not carried either.
     for users, verdict in ((50, "valid"), (61, "invalid")):
@@ -178,12 +178,12 @@ def test_a_price_by_gpu_is_that_of_all_gpus_of_a_node_and_without_a_price_there_
 def test_an_invalid_run_makes_an_invalid_plan_that_says_so(tmp_path: Path) -> None:
     bad = {"verdict": "invalid", "reasons": ["the client was late"]}
     given = only(sizing=sizing_run(tmp_path, record=bad)) | BY_HAND
-    with pytest.raises(InputError, match="must not rest"):
+    with pytest.raises(InputError, match="cannot support a plan"):
         build_plan(config(**given))
     found = build_plan(config(**given, accept_invalid=True))
     assert found.verdict == "invalid"
     assert "the client was late" in found.reasons[0]
-    assert found.next_steps()[0].startswith("Order nothing by this plan")
+    assert found.next_steps()[0].startswith("Do not order by this plan")
     assert names(found.sources, "verdict") == ["invalid"]
 
 
@@ -199,7 +199,7 @@ def test_a_stack_multiplies_what_is_stated_and_the_report_says_what(tmp_path: Pa
     stack = stack_run(tmp_path)
     idle = by_hand(tmp_path / "a", indicators=stack)
     assert figures(idle)[peak.SPARK_GPUS][1] == pytest.approx(10.0)
-    assert any("applies to nothing: no share is set" in line for line in idle.uses)
+    assert any("has no effect: no share is set" in line for line in idle.uses)
     used = by_hand(tmp_path / "b", indicators=stack, jobs=[f"{JOBS[0]} stack_share=0.4"])
     # 0.4 / 2 + 0.6 = 0.8 of the time; drawn, with the ratio's own interval.
     assert used.median.spark_gpus is not None

@@ -103,7 +103,7 @@ WRONG = {
     "text that steers": (["add", *BY_HAND, "--value", "1", "--note", "\x1b[2J"], "where: --note"),
     "an area that is none": (["add", "--area", "a b", *BY_HAND[2:], "--value", "1"], "where: --area"),
     "an invalid run": (["add", "noisy"], "found: it is invalid: it was noisy"),
-    "no such run": (["add", "fly"], "not one run"),
+    "no such run": (["add", "fly"], "no run matches"),
     "no forecasts": (["add", "seen"], "no table with forecasts in the run"),
     "a run at a URL": (["add", "memory://fly/run"], "not a run folder"),
     "no outcome": (["match", "--forecast", "0000", "--value", "1"], "not one forecast"),

@@ -79,7 +79,7 @@ BAD_LINES = {
     "text that steers a terminal": (change(FORECAST, subject="\x1b[2J"), "one line without control characters"),
     "text of two lines": (change(FORECAST, subject="a\n"), "one line without control characters"),
     "neither value nor failure": (change(OUTCOME, value=None), "either a value or a failure"),
-    "an outcome of nothing": (change(OUTCOME, forecast="f" * 12), "a forecast that is not there"),
+    "an outcome of nothing": (change(OUTCOME, forecast="f" * 12), "a forecast that does not exist"),
     "one id for two": (change(FORECAST, value=11.0), "two forecasts of one id"),
     "bytes that are no text": ("\xff\n", "JSON"),
 }

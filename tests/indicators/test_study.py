@@ -114,7 +114,7 @@ def test_a_session_whose_control_is_told_apart_recommends_nothing(tmp_path: Path
     assert found.recommendation.answer.stack is None
     assert any("control" in reason for reason in found.reasons)
     assert found.answer.startswith("Nothing is recommended")
-    assert found.next_steps()[0].startswith("Choose nothing by this session")
+    assert found.next_steps()[0].startswith("Do not choose by this session")
     assert found.check()["holds"].all()
 
 

@@ -659,7 +659,7 @@ def _judge_database(world: World, folder: Path, document: dict[str, Any]) -> lis
     sessions = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("sessions/*/session.json")}
     told = json.dumps([document["problems"], document["notices"]]).lower()
     stacks = " ".join(f"{row['arm']} {row['stack']}" for row in runs).lower()
-    wrong = [f"not told: {words}" for words in world.told if words.lower() not in told + stacks]
+    wrong = [f"unknown: {words}" for words in world.told if words.lower() not in told + stacks]
     if world.expected == "either" and (document["problems"] or document["notices"]):
         # What is left of a damaged file must be true all the same.
         return wrong + _judge_rest(world, observations)

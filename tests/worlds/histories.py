@@ -308,7 +308,7 @@ def _judge_alteration(world: World, analysis: HistoryAnalysis) -> list[str]:
         return []
     (trait,) = altered
     said = " ".join([explain_answer(analysis), *list_notes(analysis)]).lower()
-    return [] if trait in said else [f"not told: {trait}"]
+    return [] if trait in said else [f"unknown: {trait}"]
 
 
 def _judge_twins(world: World, analysis: HistoryAnalysis) -> list[str]:

@@ -290,7 +290,7 @@ class PlanConfig(StrictModel):
         if self.price_per_node_h is not None and self.price_per_gpu_h is not None:
             raise ValueError("two prices: give price_per_node_h or price_per_gpu_h, and null for the other")
         if self.speedup and not self.jobs:
-            raise ValueError("a speedup run without jobs: give a job class, or leave the run out")
+            raise ValueError("a speedup run without jobs: give a job class, or omit the run")
         return self
 
     @property

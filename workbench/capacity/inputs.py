@@ -85,7 +85,7 @@ def open_input_run(folder: str, area: str, *, accept_invalid: bool) -> InputRun:
     objection = run_folder.find_objection(run.record)
     if objection and not accept_invalid:
         raise InputError(
-            "a plan must not rest on this run",
+            "this run cannot support a plan",
             where=f"run {run.run_id} ({area}), {folder}",
             found=objection,
             allowed="a finished, valid run",
@@ -333,7 +333,7 @@ def load_stack(folder: str, *, accept_invalid: bool) -> Stack:
             "an indicator run without a recommendation",
             where=f"run {opened.run.run_id} (indicators), table recommendations",
             found=f"{table.height} stack(s), none recommended with a ratio",
-            do="measure more rounds, or leave the run out",
+            do="measure more rounds, or omit the run",
         )
     row = rows[0]
     # The ratio of the baseline to itself is exactly 1.
@@ -565,7 +565,7 @@ def format_stack_use(model: Model, stack: Stack) -> str:
     parts = [f"{100 * work.stack_share:.0f} % of the time of {work.name}" for work in model.works if work.stack_share]
     if model.serving is not None and model.serving.stack_share:
         parts.append(f"{100 * model.serving.stack_share:.0f} % of a request's time")
-    effect = f"applies to {' and '.join(parts)}" if parts else "applies to nothing: no share is set"
+    effect = f"applies to {' and '.join(parts)}" if parts else "has no effect: no share is set"
     measured = f"{stack.name} over {stack.baseline}, measured on {', '.join(stack.metrics)}"
     caveats = ("predicted from other stacks", stack.predicted), ("not told from the baseline", stack.is_undecided)
     return "; ".join([measured, effect, *(text for text, holds in caveats if holds)])

@@ -266,8 +266,8 @@ class Study:
             and any(quantity is stack.ratio for quantity in self.model.quantities)
         ):
             bounds.append(
-                f"Not decided: {stack.name} was not told from {stack.baseline}; its ratio is drawn from its interval,"
-                " which holds 1."
+                f"Not decided: {stack.name} was not told from {stack.baseline}; its ratio is drawn from "
+                "its interval, which contains 1."
             )
         return bounds
 

@@ -68,7 +68,7 @@ def list_next_steps(plan_study: Study) -> list[str]:
     """Nodes to provide, how to relax the binding constraint, and the input to measure again."""
     if plan_study.reasons:
         return [
-            "Order nothing by this plan: repeat the runs that the reasons name.",
+            "Do not order by this plan: repeat the runs that the reasons name.",
             *_advise_on_constraint(plan_study),
         ]
     return [_advise_on_nodes(plan_study), *_advise_on_constraint(plan_study), *_advise_on_uncertainty(plan_study)]

@@ -148,7 +148,7 @@ HOURS_TABLE = Table(
         *_quantile_columns("nodes", "Nodes", "nodes"),
         Column("capacity_gpus", "float", "GPUs of the nodes, P50.", unit="GPUs"),
         *_quantile_columns("cost", "Cost of the hour with its own nodes", "currency"),
-        _added_column("idle_gpus", "GPUs of the hour's nodes that no job or replica holds, mean.", "GPUs"),
+        _added_column("idle_gpus", "GPUs of the hour's nodes that no job or replica uses, mean.", "GPUs"),
         _added_column("idle_cost", "Their cost, mean.", "currency"),
         _added_column("idle_cost_fixed", "Cost of the idle GPUs with the peak's nodes all day, mean.", "currency"),
         Column("pods_per_s_p95", "float", "Pods per second at the worst time, P95.", unit="pods/s"),

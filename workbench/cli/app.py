@@ -346,7 +346,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.CANCELLED)
     except UnwritableError as error:
-        do = "give a place in a folder that exists and may be written"
+        do = "choose an existing folder that you can write to"
         told = ConfigError("cannot write this file", where=error.filename, found=error.strerror, do=do)
         _print_error(f"Error: {told}")
         sys.exit(told.exit_code)

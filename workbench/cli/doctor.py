@@ -183,7 +183,7 @@ def _check_kernel(deep: bool) -> Check:
     if importlib.util.find_spec("ipykernel") is None:
         return Check("kernel", "ipykernel is missing", "base", "missing", INSTALL_COMMAND)
     if not deep:
-        return Check("kernel", "ipykernel is there (doctor --deep starts it)", "base")
+        return Check("kernel", "ipykernel is installed (doctor --deep starts it)", "base")
     try:
         answer = _start_probe_kernel()
     except (WorkbenchError, RuntimeError, OSError) as error:

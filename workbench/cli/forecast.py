@@ -113,7 +113,8 @@ def match(
         str | None, typer.Option("--made-by", metavar="RUN", help="Only forecasts of this run, by its whole id.")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Also where there is an outcome: the newest counts, the earlier stays.")
+        bool,
+        typer.Option("--again", help="Also for forecasts with an outcome: the newest counts, the earlier one is kept."),
     ] = False,
     note: Note = "",
     out: Place = None,
@@ -139,7 +140,7 @@ def match(
 def score(
     show_open: Annotated[bool, typer.Option("--open", help="Also list the forecasts without an outcome.")] = False,
     in_time: Annotated[
-        bool, typer.Option("--in-time", help="Leave out forecasts that were kept when the outcome may have been known.")
+        bool, typer.Option("--in-time", help="Ignore forecasts that were kept when the outcome may have been known.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write the tables as a run folder here.")

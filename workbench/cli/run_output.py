@@ -301,7 +301,7 @@ def export_run(name: str, place: str | None, kinds: Sequence[str], *, chart: int
     if out is not None and Path(out).is_dir():
         raise ConfigError("a folder, not a file", where="--out", found=out, allowed="a file such as chart.png")
     if out is None and kind in ("png", "pdf") and sys.stdout.isatty():
-        raise ConfigError("a picture is not for a terminal", where=f"--{kind}", do=f"add --out run.{kind}")
+        raise ConfigError("a picture cannot be printed to a terminal", where=f"--{kind}", do=f"add --out run.{kind}")
     content = export.render_export(export.summarize_run(find_run(name, place)), kind, chart)
     if out is None:
         sys.stdout.buffer.write(content)

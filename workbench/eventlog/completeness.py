@@ -65,7 +65,7 @@ _SENTENCES: Mapping[str, str] = {
     "stage events": "{n:,} stage{s} ran and left no event of their own in the log ({subjects})",
     "stage end": "the end of {n:,} stage{s} is not in the log ({subjects})",
     "plans": "{subjects} are in no plan of the log: updates of plans are missing, and times of operators",
-    "engine": "unknown engine: {subjects} are plan nodes of no engine that is known here",
+    "engine": "unknown engine: {subjects} are plan nodes of an unknown engine",
     "executors": "tasks ran on {subjects}, whose start is not in the log: the number of task slots is not known",
     "environment": "the log lacks the application's properties",
     "application start": "the log lacks the application's start",
@@ -75,7 +75,7 @@ _SENTENCES: Mapping[str, str] = {
     "double tasks": "{subjects} are in the log twice, far apart, and count twice",
     "lost fields": "fields of tasks are unreadable: {subjects}",
     "repeated lines": "{subjects} are in the log twice; each counts once",
-    OPEN_END: "the log has no end of the application, as all of its kind; nothing was at work when it ended",
+    OPEN_END: "the log has no end of the application, as is usual for its kind; nothing was running when it ended",
     "odd fields": "fields of another type than Spark's are skipped: {subjects}",
 }
 # Told by the application's times: of work that goes on, and of clusters, no log has an end.
@@ -207,7 +207,7 @@ def list_holes(ledger: Ledger) -> list[Hole]:
     ]
     if ledger.unknown_nodes:
         names = [name for name, _ in ledger.unknown_nodes.most_common()]
-        evidence = "plan nodes at work with names of no engine that is known here"
+        evidence = "active plan nodes of an unknown engine"
         holes.append(Hole("engine", format_items(names, MAX_NAMED), evidence, "engine, predictions", None, len(names)))
     homeless = ledger.metrics_updated - ledger.metrics_planned
     if len(homeless) > MAX_HOMELESS_SHARE * len(ledger.metrics_updated):

@@ -46,7 +46,7 @@ def list_log_books(facts: EventLogFacts, wall: WallTime | None, start_ms: int | 
             ("tasks that succeeded, failed or were killed", n_succeeded + n_failed + n_killed),
             ("ends of tasks", n_tasks),
             "failures",
-            "an outcome that is not known here",
+            "an unknown outcome",
         ),
         Book(RUN_TIME, *_sum_run_times(facts), "task times", "tasks that are counted twice or not at all", unit="s"),
     ]

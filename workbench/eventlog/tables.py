@@ -92,8 +92,9 @@ APPLICATIONS = Table(
         _text_column("spark_version", "Spark's version."),
         _text_column(
             "engine",
-            "Engine: spark, rapids, comet, photon, gluten or auron by its plan nodes, else by its properties; unknown "
-            "where most of its work is of plan nodes that are no known engine's.",
+            "Engine: spark, rapids, comet, photon, gluten or auron by its plan nodes, else by its properties; "
+            "unknown if most of its work is "
+            "of plan nodes of an unknown engine.",
             nullable=False,
         ),
         _ms_column("start_time_ms", "Start, epoch."),
@@ -201,7 +202,7 @@ NODE_METRICS = Table(
         Column(
             "driver_value",
             "int",
-            "Sum of what the driver added (broadcasts, file listing); null when it added nothing.",
+            "Sum of the driver's additions (broadcasts, file listing); null without any.",
             nullable=True,
         ),
         Column("stage_ids", "list[int]", "Stages whose tasks reported it."),
@@ -366,7 +367,7 @@ COMPLETENESS = Table(
         _text_column("evidence", "Evidence in the log.", nullable=False),
         _text_column("touches", "Figures that cannot be right without it.", nullable=False),
         _id_column("n_expected", "How many there must be, by the evidence.", nullable=True),
-        _id_column("n_found", "How many of them are there.", nullable=True),
+        _id_column("n_found", "Their number.", nullable=True),
         _id_column("sql_id", "SQL execution that it belongs to.", nullable=True),
         _id_column("job_id", "Job that it belongs to.", nullable=True),
         _id_column("stage_id", "Stage that it belongs to.", nullable=True),

@@ -162,7 +162,9 @@ def run_notebooks(
     Returns: In the order of `notebooks`; a failed run is a result, not an exception.
     """
     if not 1 <= jobs <= MAX_JOBS:
-        raise ConfigError("cannot run so many side by side", where="--jobs", found=jobs, allowed=f"1 to {MAX_JOBS}")
+        raise ConfigError(
+            "cannot run so many notebooks in parallel", where="--jobs", found=jobs, allowed=f"1 to {MAX_JOBS}"
+        )
     if timeout_s is not None and timeout_s < 1:
         raise ConfigError("no time to run", where="--timeout", found=timeout_s, allowed="1 second or more")
     plans = plan_runs(notebooks, values, texts=texts)
@@ -348,7 +350,7 @@ def _execute_notebook(item: RunPlan, session: Session) -> tuple[dict[str, Any] |
     except CellTimeoutError:
         if session.timeout_s is None:
             took = f"the outputs of the cell did not all come within {kernels.OUTPUT_TIMEOUT_S} s"
-            return _build_failure(session, "Timeout", took), "let it write less, or into a file"
+            return _build_failure(session, "Timeout", took), "print less, or write to a file"
         took = f"the cell took longer than {session.timeout_s} s"
         return _build_failure(session, "Timeout", took), "give cells more time with --timeout SECONDS"
     except DeadKernelError:
@@ -357,7 +359,7 @@ def _execute_notebook(item: RunPlan, session: Session) -> tuple[dict[str, Any] |
         )
     except (RuntimeError, OSError) as error:
         return _build_failure(session, "KernelStart", f"{error}\n{session.last_words}".strip()), (
-            "see whether kernels can start: workbench doctor --deep"
+            "check whether kernels start: workbench doctor --deep"
         )
     return None, None
 

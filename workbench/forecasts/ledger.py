@@ -193,7 +193,7 @@ def parse_ledger(content: bytes, where: object) -> Ledger:
     for number, outcome in outcomes.items():
         if outcome.forecast not in forecasts:
             place = f"{where}, line {number}"
-            raise InputError("an outcome of a forecast that is not there", where=place, found=outcome.forecast)
+            raise InputError("an outcome of a forecast that does not exist", where=place, found=outcome.forecast)
     return Ledger(forecasts, tuple(outcomes.values()), n_torn_bytes)
 
 

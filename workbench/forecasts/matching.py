@@ -228,7 +228,7 @@ def refuse_second_outcome(ledger: Ledger, forecast: Forecast, *, again: bool) ->
             "the forecast has an outcome",
             where=f"forecast {forecast.id}",
             found=known.failure or f"{known.value:g} {known.unit}".strip(),
-            do="--again adds another one: the newest counts, and the earlier stays",
+            do="--again adds another one: the newest counts, and the earlier one is kept",
         )
 
 

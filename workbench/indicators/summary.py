@@ -83,18 +83,18 @@ def _format_repetition(comparison: Comparison) -> str:
     """Advise what to do with an invalid session."""
     again = "`workbench indicators run --resume SESSION --more 10`"
     if comparison.judgement["rounds"][0] < MIN_ROUNDS:
-        return f"Choose nothing by this session yet; it has too few rounds: {again}."
+        return f"Do not choose by this session yet; it has too few rounds: {again}."
     reasons = " ".join(comparison.judgement["reasons"][0].to_list())
     if "the control differs" in reasons:
-        return "Choose nothing by this session; measure again on a quieter machine, or with `--clock cpu`."
-    return "Choose nothing by this session; its reasons say what to measure again."
+        return "Do not choose by this session; measure again on a quieter machine, or with `--clock cpu`."
+    return "Do not choose by this session; its reasons name what to measure again."
 
 
 def _format_decision(recommendation: Recommendation, folder: str) -> str:
     """The first next step: install or keep a stack, or measure more."""
     answer = recommendation.answer
     if answer.stack is None:
-        return "Choose nothing yet; the table of excluded stacks shows which constraint or check excluded each."
+        return "Do not choose yet; the table of excluded stacks shows which constraint or check excluded each."
     words = ["workbench", "indicators", "recommend", folder, *_format_request_options(recommendation.request)]
     undecided = recommendation.table.select("rounds_needed", "n").iter_rows()
     pinned = f"`{shlex.join([*words, '--requirements', 'requirements.txt'])}`"

@@ -38,7 +38,7 @@ DIMENSIONS = Table(
         Column("dimension", "str", "python, a package, its index, threads, or a variable."),
         Column("level", "str", "The level that is compared."),
         Column("base_level", "str", "The baseline's level."),
-        Column("ratio", "float", "How many times better, by the additive model; null: not told.", nullable=True),
+        Column("ratio", "float", "How many times better, by the additive model; null: unknown.", nullable=True),
         Column("low", "float", "Low end of the interval.", nullable=True),
         Column("high", "float", "High end of the interval.", nullable=True),
         Column("n", "int", "Rounds with values of all arms.", unit="rounds"),
@@ -51,7 +51,7 @@ DIMENSIONS = Table(
         Column("interaction", "float", "Its ratio to the model; null where the model leaves nothing.", nullable=True),
         Column("interaction_low", "float", "Low end of its interval.", nullable=True),
         Column("interaction_high", "float", "High end of its interval.", nullable=True),
-        Column("is_additive", "bool", "False: it deviates beyond the margin; null: not told.", nullable=True),
+        Column("is_additive", "bool", "False: it deviates beyond the margin; null: unknown.", nullable=True),
     ),
 )
 DRIFT = Table(
@@ -168,7 +168,7 @@ SESSIONS = Table(
         _STORED_FAILED_COLUMN,
         Column("rounds_done", "int", "Rounds that were done.", unit="rounds"),
         Column("cpu_model", "str", "The machine's processor."),
-        Column("ended_at", "str", "End, UTC; null while it goes on.", nullable=True),
+        Column("ended_at", "str", "End, UTC; null while it runs.", nullable=True),
         Column("stop_reason", "str", "Why it ended.", nullable=True),
         Column("revision", "str", "Commit of the measured code, if known.", nullable=True),
     ),
@@ -347,7 +347,7 @@ CHANGES = Table(
         Column("sessions_before", "int", "Sessions of the level before; 0 for a drift."),
         Column("sessions_after", "int", "Sessions of the new level, or of the drift."),
         Column("packages", "str", "Packages that differ between the two sessions: old and new version."),
-        Column("revisions", "str", "Commits before and after, as FROM..TO; null where not told.", nullable=True),
+        Column("revisions", "str", "Commits before and after, as FROM..TO; null if unknown.", nullable=True),
     ),
 )
 
@@ -364,7 +364,12 @@ RUNS = Table(
         Column("stack_key", "str", "Hash of its lock, Python and platform."),
         Column("indicator", "str", "Name of the indicator."),
         Column("indicator_version", "str", "Hash of its declaration and script; other versions are never compared."),
-        Column("component", "str", "Framework that the script told: its package, else in lower case.", nullable=True),
+        Column(
+            "component",
+            "str",
+            "Framework that the script reported: its package, otherwise in lower case.",
+            nullable=True,
+        ),
         Column("status", "str", "ok, or why there are no values."),
         Column("reason", "str", "More about that; null when ok.", nullable=True),
         Column("passed", "bool", "All its own checks passed; null unless ok.", nullable=True),
@@ -374,7 +379,7 @@ RUNS = Table(
         Column("signal", "int", "Signal that ended it.", nullable=True),
         Column("started_at", "str", "Start, UTC."),
         Column("duration_s", "float", "From before the process was made until it was waited for.", "s", nullable=True),
-        Column("threads", "int", "Threads that libraries were told to use.", nullable=True),
+        Column("threads", "int", "Threads that libraries were set to use.", nullable=True),
         Column("hardware_key", "str", "Identifies the machine; other machines are never compared."),
         Column("network", "str", "isolated, or not isolated."),
         Column("load_before", "float", "Load average of the last minute, before.", nullable=True),
@@ -515,6 +520,6 @@ JUDGEMENTS = Table(
         Column("hosts_changed", "bool", "A change of the machine was seen on the baseline."),
         _added_column("compared", "int", "Comparisons of a stack by a metric, by the session's clock."),
         _added_column("decided", "int", "Of these, decided ones."),
-        _added_column("sound", "bool", "The measurement holds; an invalid one may only be undecided."),
+        _added_column("sound", "bool", "The measurement is sound; an invalid one may only be undecided."),
     ),
 )

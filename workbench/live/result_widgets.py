@@ -203,7 +203,7 @@ def render_report_frame(run: run_folder.Run) -> str:
     except InputError as error:
         return f'<p class="wb-help">The report is {escape_html(error.what)}: open it in a browser.</p>'
     except OSError:
-        return '<p class="wb-help">This run has no report: its cells were run by hand, or it did not get so far.</p>'
+        return '<p class="wb-help">This run has no report: its cells were run by hand, or it ended earlier.</p>'
     title = escape_html(f"Report of run {run.run_id}")
     frame = f'<iframe sandbox="{ALLOWED_OF_REPORTS}" allow="clipboard-write *" title="{title}"'
     return f'{frame} srcdoc="{escape_html(_FRAME_HEAD + page)}"></iframe>'

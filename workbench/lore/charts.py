@@ -215,7 +215,7 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
     subtitle = join_sentences(
         f"{format_number(plan.height - refused)} of {format_number(plan.height)} operators can be dumped",
         f"{format_number(n_hidden)} more not drawn" if n_hidden else "",
-        "times are added over tasks; those of one fused stage hold each other",
+        "times are summed over tasks; those of one fused stage include each other",
         "point at one for its text",
     )
     words = frame.select("operator", "lore_id", "n_rows", "time_ms", "refused")

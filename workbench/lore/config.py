@@ -167,7 +167,7 @@ class DumpSettings(BaseModel):
                 "a subtree is dumped after the run",
                 where="--subtree",
                 found="mode inline",
-                do="leave out --mode inline, or dump one operator",
+                do="omit --mode inline, or dump one operator",
             )
         if self.ids and not self.tag_enabled:
             raise ConfigError(

@@ -266,10 +266,11 @@ def find_run_below(name: str, place: str | Path) -> StoredRun:
     if (missed := list(filter(is_store_failure, unread))) and name not in [run.run_id for run in matches]:
         raise missed[0]
     if len(matches) != 1:
-        finding = [run.run_id for run in matches[:5]] or f"none that begins with {name[:60]!r}"
+        told = "several runs match" if matches else "no run matches"
+        finding = [run.run_id for run in matches[:5]] or name[:60]
         where = redaction.strip_user_info(str(place))
         raise ConfigError(
-            "not one run", where=where, found=finding, allowed="a run id, or an area", do="workbench runs list"
+            told, where=where, found=finding, allowed="a run id, the start of one, or an area", do="workbench runs list"
         )
     return matches[0]
 

@@ -160,7 +160,7 @@ def list_next_steps(variants: Variants, comparison: pl.DataFrame, league: pl.Dat
     `comparison` and `league` are the tables of these variants. Each of the three kinds is one step at most.
     """
     if variants.reasons:
-        return ["Fix what the reasons above name and run again: these runs are not valid.", _OWN_CLUSTER]
+        return ["Correct the reasons above and run again: these runs are not valid.", _OWN_CLUSTER]
     advice = _recommend_limits(variants) or _recommend_rate(variants)
     choice = recommend_scheduler(league) if league.height > 2 else _recommend_variant(variants, comparison)
     return [*choice, *advice, _OWN_CLUSTER]

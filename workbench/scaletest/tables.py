@@ -129,7 +129,7 @@ LOAD = Table(
     (),
     (
         Column("at_s", "float", "When.", unit="s"),
-        Column("sampler_cpu_s", "float", "Processor time of the sampler since the row before.", unit="s"),
+        Column("sampler_cpu_s", "float", "Processor time of the sampler since the previous row.", unit="s"),
         Column("sampler_rss_bytes", "int", "Its resident memory.", unit="bytes"),
         Column("host_busy", "float", "Share of all cores in use.", unit="share", nullable=True),
         Column(
@@ -178,7 +178,7 @@ REQUESTS = Table(
 )
 PRESSURE = Table(
     "pressure",
-    "One row per look at a component's own metrics and subject: what happened since the look before.",
+    "One row per sample of a component's own metrics and subject: the change since the previous sample.",
     ("at_s", "component", "measure", "subject"),
     (
         Column("at_s", "float", "When, client's clock.", unit="s"),
@@ -194,7 +194,7 @@ PRESSURE = Table(
 )
 COURSE = Table(
     "course",
-    "One row per look at a running test.",
+    "One row per sample of a running test.",
     ("at_s",),
     (
         Column("at_s", "float", "Seconds since the start.", unit="s"),
@@ -446,7 +446,7 @@ OBSTACLES = Table(
         Column("about", "str", "pods, workloads or nodes."),
         Column("reason", "str", "quota, admission denied, no node fits, image pull back-off, node not ready, …"),
         Column("objects", "int", "How many were given it.", unit="objects"),
-        Column("waiting", "int", "Of these, how many never got on.", unit="objects"),
+        Column("waiting", "int", "Of these, how many never continued.", unit="objects"),
         Column("first_s", "float", "First time, client's clock.", unit="s", nullable=True),
         Column("last_s", "float", "Last object's first time.", unit="s", nullable=True),
         Column("example", "str", "In the cluster's words."),
@@ -462,7 +462,7 @@ UNFINISHED = Table(
         Column("passed", "int", "Pods that passed.", unit="pods"),
         Column("waiting", "int", "Pods that still waited at the end.", unit="pods"),
         Column("last_s", "float", "When the last one passed.", unit="s", nullable=True),
-        Column("silent_s", "float", "For so long nothing had passed at the end.", unit="s"),
+        Column("silent_s", "float", "Time without progress at the end.", unit="s"),
         Column("silent", "bool", "Nothing passed, or nothing more without a reason: the run is invalid."),
         Column("sentence", "str", "In words, with the cluster's reasons."),
     ),
@@ -576,8 +576,8 @@ SERVERS = Table(
         Column("subject", "str", "Priority level, operation, webhook or queue; empty for none."),
         Column("n", "int", "Calls, or refusals; null if not counted.", "calls", nullable=True),
         Column("mean_s", "float", "Mean time of a call.", unit="s", nullable=True),
-        Column("p99_s", "float", "Highest upper bound of a look's p99.", "s", nullable=True),
-        Column("peak", "float", "Highest level that a look found.", "objects", nullable=True),
+        Column("p99_s", "float", "Highest upper bound of a sample's p99.", "s", nullable=True),
+        Column("peak", "float", "Highest sampled level.", "objects", nullable=True),
     ),
 )
 STARTUP = Table(

@@ -517,7 +517,7 @@ def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
         level="load",
         value="requests_per_s",
         variant="served",
-        subtitle="where the lines part, requests are late",
+        subtitle="where the lines diverge, requests are late",
     )
     return chart.properties(height=220)
 

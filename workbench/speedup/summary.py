@@ -139,7 +139,7 @@ def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) ->
     """The profile of the application to move or try first, and the operator that holds the others back."""
     if reasons:
         return ["Do not use this ranking, for the reasons above; the table says why an application was not judged."]
-    steps = ["Move nothing for speed: no application reaches the minimum ratio."]
+    steps = ["Do not move for speed: no application reaches the minimum ratio."]
     if qualified.candidates.height:
         row = qualified.candidates.row(0, named=True)
         log = row["log"].removeprefix(qualified.folder)

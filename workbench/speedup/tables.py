@@ -207,7 +207,7 @@ WALL_PARTS = Table(
     (
         text_column("part", "running, waiting, driver or nothing."),
         seconds_column("wall_s", "Its time."),
-        share_column("wall_share", "Share of the wall time; null for an application of no time.", nullable=True),
+        share_column("wall_share", "Share of the wall time; null if it took no time.", nullable=True),
         text_column("meaning", "Meaning of the part."),
         Column(
             "slot_s",
@@ -232,7 +232,7 @@ FINDINGS = Table(
         seconds_column("at_stake_s", "Wall time at stake, best estimate."),
         seconds_column("low_s", "Time that is surely lost."),
         seconds_column("high_s", "Time that could be lost."),
-        share_column("at_stake_share", "Share of the wall time; null for an application of no time.", nullable=True),
+        share_column("at_stake_share", "Share of the wall time; null if it took no time.", nullable=True),
         text_column(
             "query", "Query with its id, of several runs that with most of it; null for several queries.", nullable=True
         ),
@@ -352,7 +352,8 @@ APPLICATIONS_MEASURED = Table(
 )
 EXPLAINED = Table(
     "explained",
-    "Pieces of a query's wall time that hold the operator; `part_s` of a session's rows add up to the operator's time "
+    "Pieces of a query's wall time that contain the operator; `part_s` of a session's rows add up to the "
+    "operator's time "
     "in that session.",
     ("label", "session", "sql_id", "piece"),
     (
@@ -496,7 +497,7 @@ FACTORS = Table(
         share_column("candidate_share", "Share of the candidate's wall time."),
         share_column(
             "own_metric_share",
-            "Share of its baseline time measured by its own metrics; the rest is split off shared times.",
+            "Share of its baseline time measured by its own metrics; the rest is an estimate from shared times.",
         ),
         share_column(
             "left_on_cpu_share",
@@ -558,7 +559,7 @@ VALIDATION = Table(
         seconds_column("predicted_high_s", "Upper end.", nullable=True),
         number_column("log_error", "Log of predicted over actual."),
         share_column("absolute_error_share", "Absolute error as a share of the actual time."),
-        Column("covered", "bool", "The interval holds the actual time.", nullable=True),
+        Column("covered", "bool", "The interval contains the actual time.", nullable=True),
         Column("direction_right", "bool", "Predicted faster or slower, as measured."),
     ),
 )

@@ -84,7 +84,7 @@ def test_all_that_cannot_be_honoured_is_named_at_once(write: Write) -> None:
         assert f"--ignore {field}" in str(caught.value)
     (found,) = amun_specification.read_specifications(path, ignored=named)
     assert len(found.notes) == len(named)
-    with pytest.raises(ConfigError, match="not a field to leave out"):
+    with pytest.raises(ConfigError, match="not a field that can be ignored"):
         amun_specification.read_specifications(write(), ignored=["script"])
     # What asks for nothing is not refused.
     nothing = {"base": "process", "packages": [], "update": False, "build": {"requests": {"cpu": "1"}}}
@@ -130,10 +130,10 @@ def test_what_is_no_specification_is_refused(tmp_path: Path, name: str, text: st
     [
         ({"script": None}, "no script"),
         ({"script": "missing.py"}, "cannot read the script"),
-        ({"script": "../outside.py"}, "leaves the run's folder"),
-        ({"files": [{"path": "../x", "content": ""}]}, "leaves the run's folder"),
-        ({"files": [{"path": "script.py", "content": ""}]}, "there already"),
-        ({"files": [{"path": "a", "content": ""}, {"path": "./a", "content": ""}]}, "there already"),
+        ({"script": "../outside.py"}, "outside the run's folder"),
+        ({"files": [{"path": "../x", "content": ""}]}, "outside the run's folder"),
+        ({"files": [{"path": "script.py", "content": ""}]}, "already exists"),
+        ({"files": [{"path": "a", "content": ""}, {"path": "./a", "content": ""}]}, "already exists"),
         ({"files": [{"path": "a"}]}, "not a file"),
         ({"files": {"a": "b"}}, "not a list of files"),
         ({"environment": [{"name": "A B", "value": "1"}]}, "not a variable"),

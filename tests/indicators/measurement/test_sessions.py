@@ -140,7 +140,7 @@ def test_a_finished_session_goes_on_by_more_rounds_and_keeps_its_error_rate(tmp_
     assert (more.session.rounds_done, more.session.method, more.session.level) == (7, "sequence", 0.95)
     assert more.compared.effects["n"].to_list() == [7, 7]
     assert resume_session(found.folder, cases=cases, rounds=8).session.rounds_done == 8
-    with pytest.raises(ConfigError, match="no number of rounds to go on to"):
+    with pytest.raises(ConfigError, match="no number of further rounds"):
         resume_session(found.folder, cases=cases, rounds=8)
 
 

@@ -87,7 +87,7 @@ def test_only_so_many_rows_are_looked_at(given: Path) -> None:
     assert (columns[0].n_rows, notes) == (50, [])
     columns, notes = batch_values.read_column_values(found(given), max_rows=35)
     assert columns[0].n_rows == 35
-    assert notes == ["values of the first 35 rows; 1 batches not looked at"]
+    assert notes == ["values of the first 35 rows; 1 batches not inspected"]
     assert batch_values.read_column_values(found(given), max_rows=0)[0] == []
 
 

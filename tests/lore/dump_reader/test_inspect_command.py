@@ -129,7 +129,7 @@ def test_texts_of_a_dump_do_not_steer_the_terminal(inspected: Call, tmp_path: Pa
 
 def test_fewer_rows_are_looked_at_and_that_is_said(inspected: Call, tmp_path: Path) -> None:
     _, out, _ = inspected(made.gpu_dump(tmp_path), "--rows", 5, "--top", 1)
-    assert "values of the first 5 rows; 2 batches not looked at" in out
+    assert "values of the first 5 rows; 2 batches not inspected" in out
     assert "(1 of 2 rows)" in out
 
 

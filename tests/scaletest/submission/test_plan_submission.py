@@ -227,7 +227,7 @@ def test_a_plan_that_is_refused_as_a_whole_ends_early(tmp_path: Path) -> None:
 def test_an_object_of_somebody_else_under_our_name_ends_the_run(tmp_path: Path) -> None:
     theirs = object_of("st-0badf00d", "st-00c0ffee-0000002")
     found, server = submitted(tmp_path, plan(RUN, 500, every_s=0.001), there=[theirs])
-    assert found.reason == "aborted: an object named st-00c0ffee-0000002 is there, and not of this run"
+    assert found.reason == "aborted: an object named st-00c0ffee-0000002 exists and does not belong to this run"
     labels = server.objects[f"{PATH}/st-00c0ffee-0000002"]["metadata"]["labels"]
     assert labels["workbench.local/run-id"] == "st-0badf00d"
     assert [one.reason for one in lines_of(tmp_path, run_records.Stopped)] == [found.reason]

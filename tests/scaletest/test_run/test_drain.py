@@ -281,4 +281,4 @@ def test_a_dead_sampler_is_trouble_and_a_server_that_is_away_is_no_lag(tmp_path:
     sampler.told = {"away_s": 0.0}
     assert care().watch_lag_s == 9.0
     sampler.is_running = False
-    assert care().trouble == "the sampler ended: the cluster is not watched any more"
+    assert care().trouble == "the sampler ended: the cluster is no longer watched"

@@ -66,5 +66,5 @@ def test_nodes_of_a_cluster_that_is_not_ours_are_left_alone() -> None:
 def test_more_nodes_than_there_are_cannot_go_however_many_came_back_before() -> None:
     fail, back = {"at_s": 1, "do": "fail", "nodes": 150}, {"at_s": 2, "do": "return", "nodes": 100}
     check_node_changes(planned(fail, back, fail | {"at_s": 3}), LOCAL)
-    with pytest.raises(ConfigError, match="more nodes go than there are"):
+    with pytest.raises(ConfigError, match="more nodes are removed than exist"):
         check_node_changes(planned(fail, fail | {"at_s": 3}), LOCAL)

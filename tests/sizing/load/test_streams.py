@@ -315,6 +315,7 @@ def write_chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
     )
 
 
+@pytest.mark.live
 def test_stalls_reasoning_and_cut_answers_are_measured_over_http() -> None:
     numbers = itertools.count()
 

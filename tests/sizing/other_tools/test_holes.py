@@ -280,7 +280,7 @@ def test_stages_that_overlap_are_not_told_apart_and_refused(tmp_path: Path) -> N
     folder = inference_perf(
         tmp_path / "reports", ({"requested_rate": 2}, rows[::2]), ({"requested_rate": 2}, rows[1::2])
     )
-    with pytest.raises(InputError, match="cannot be told from those of others"):
+    with pytest.raises(InputError, match="cannot be distinguished from those of others"):
         brought(folder, tmp_path)
 
 

@@ -330,7 +330,7 @@ def test_a_book_that_does_not_balance_is_a_reason_and_names_both_sides(facts: Ma
     n_tasks = content.stage_tasks["n_tasks"].sum()
     assert result.reasons == (
         f"the book of outcomes does not balance: tasks that succeeded, failed or were killed {n_tasks + wrong.height},"
-        f" ends of tasks {n_tasks} (likely cause: an outcome that is not known here)",
+        f" ends of tasks {n_tasks} (likely cause: an unknown outcome)",
     )
 
 

@@ -184,7 +184,7 @@ def _refuse_conflicting_options(
             "--backend manifests only writes manifests: it neither reaches a cluster nor resumes a session",
             where="--backend manifests",
             found=conflicts,
-            do="leave these options out, or use --backend kubernetes",
+            do="omit these options, or use --backend kubernetes",
         )
 
 

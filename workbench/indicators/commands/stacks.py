@@ -169,10 +169,10 @@ def _refuse_conflicting_options(output: _OutputOptions, stacks_file: Path | None
             "these stacks are solved already",
             where="--in",
             found=unfit,
-            do="leave out --in to solve, or the other options to use the file",
+            do="omit --in to solve, or omit the other options to use the file",
         )
     if output.offline and not output.install:
-        raise ConfigError("--offline is for --install", where="--offline", do="add --install, or leave it out")
+        raise ConfigError("--offline is for --install", where="--offline", do="add --install, or omit it")
 
 
 def _read_stack_set(path: Path) -> StackSet:

@@ -535,5 +535,7 @@ def _check_encodable(document: _Any) -> _Any:
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise InputError("half of a pair of code units in a text", found="a text that no file can hold") from None
+        raise InputError(
+            "half of a pair of code units in a text", found="a text that cannot be stored in a file"
+        ) from None
     return document

@@ -236,14 +236,14 @@ def _list_ignored_fields(document: Mapping[str, Any], ignored: Collection[str], 
     problems = {field: reason for field, reason in requests.items() if reason}
     if needless := [field for field in ignored if field not in requests and field != "python_version"]:
         raise ConfigError(
-            "not a field to leave out", where="--ignore", found=needless, allowed=[*requests, "python_version"]
+            "not a field that can be ignored", where="--ignore", found=needless, allowed=[*requests, "python_version"]
         )
     if open_ := {field: reason for field, reason in problems.items() if field not in ignored}:
         raise ConfigError(
             "the specification asks for what a process cannot honour",
             where=path,
             found=[f"{field} ({reason})" for field, reason in open_.items()],
-            do=" ".join(f"--ignore {field}" for field in open_) + ", to leave that out knowingly",
+            do=" ".join(f"--ignore {field}" for field in open_) + ", to ignore it on purpose",
         )
     return sorted(problems)
 
@@ -338,7 +338,7 @@ def _read_extra_files(specification: Mapping[str, Any], path: Path) -> dict[str,
             raise InputError("not a file", where=where, allowed="path and content, both texts")
         name = _normalise_inner_path(entry["path"], where)
         if name == "script.py" or name in texts:
-            raise InputError("a file of this name is there already", where=where, found=name)
+            raise InputError("a file of this name already exists", where=where, found=name)
         texts[name] = entry["content"]
     return texts
 
@@ -347,9 +347,7 @@ def _normalise_inner_path(text: str, where: str) -> str:
     """A path that stays in its folder, normalised."""
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in text or len(text) > 200:
-        raise InputError(
-            "a path that leaves the run's folder", where=where, found=text[:200], allowed="relative, no .."
-        )
+        raise InputError("a path outside the run's folder", where=where, found=text[:200], allowed="relative, no ..")
     return str(path)
 
 

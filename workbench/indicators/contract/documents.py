@@ -196,9 +196,9 @@ def _read_samples(samples: dict[str, Any], indicator: type[Indicator]) -> dict[s
         if name not in results or not isinstance(values, list):
             raise DocumentError("invalid document", f"@samples.{name[:60]}: lists of numbers, by the name of a result")
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            raise DocumentError("invalid document", f"@samples.{name[:60]} holds something that is no number")
+            raise DocumentError("invalid document", f"@samples.{name[:60]} contains something that is not a number")
         if not all(math.isfinite(value) for value in values):
-            raise DocumentError("not finite", f"@samples.{name[:60]} holds a value that is not finite")
+            raise DocumentError("not finite", f"@samples.{name[:60]} contains a value that is not finite")
         total += len(values)
     if total > MAX_SAMPLES:
         raise DocumentError("invalid document", f"@samples holds {total:,} numbers, at most {MAX_SAMPLES:,}")
@@ -294,7 +294,7 @@ def _check_bounds(value: Any, depth: int) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            message = "half of a pair of code units in a text: no file can hold it"
+            message = "an unpaired surrogate in a text cannot be stored in a file"
             raise DocumentError("invalid document", message) from None
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for child in inner:

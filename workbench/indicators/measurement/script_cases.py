@@ -51,7 +51,7 @@ def declare_scripts(config: SessionConfig, variants: Sequence[Variant]) -> tuple
             declarations.append(declaration)
             notes += more_notes
     if better and not declarations:
-        raise ConfigError("--better is for scripts and suites", where="--better", do="add --script, or leave it out")
+        raise ConfigError("--better is for scripts and suites", where="--better", do="add --script, or omit it")
     return declarations, notes
 
 

@@ -264,7 +264,7 @@ def _check_threads(environment: Mapping[str, str], threads: int) -> None:
             where="--specification, environment",
             found=[f"{name}={value[:20]}" for name, value in unlike.items()],
             allowed=f"{threads}",
-            do="pass that number as --threads, or leave out these variables: they are set for each run",
+            do="pass that number as --threads, or omit these variables: they are set for each run",
         )
 
 

@@ -286,7 +286,7 @@ def _plan_case(case: Case, arms: Sequence[Arm], margin: float | None) -> Planned
             "the baseline cannot run this case",
             where=case.label,
             found=f"{arms[0].name} {skipped[arms[0].name]}",
-            do="choose another --baseline, or leave out this indicator",
+            do="choose another --baseline, or omit this indicator",
         )
     planned = PlannedCase.from_indicator(
         indicator, label=case.label, version=case.version, parameters=case.parameters, skipped=skipped

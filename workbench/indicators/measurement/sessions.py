@@ -159,7 +159,7 @@ def extend_session(
     total = rounds if rounds is not None else session.rounds_done + (more or 0)
     if not session.rounds_done < total <= MAX_ROUNDS:
         raise ConfigError(
-            "no number of rounds to go on to",
+            "no number of further rounds",
             where="--rounds" if more is None else "--more",
             found=rounds if more is None else more,
             allowed=f"more than the {session.rounds_done} that are done, at most {MAX_ROUNDS} in all",
@@ -169,7 +169,7 @@ def extend_session(
     looks = (total,) if decided or session.rounds_done + 1 == total else (session.rounds_done + 1, total)
     notes = session.notes
     if session.method == "looks":
-        notes = (*notes, f"extended to {total} rounds: its intervals hold at every number of rounds from now on")
+        notes = (*notes, f"extended to {total} rounds: its intervals are valid at every number of rounds from now on")
     return session.model_copy(update={"looks": looks, "method": "sequence", "notes": notes})
 
 

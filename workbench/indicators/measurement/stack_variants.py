@@ -264,7 +264,7 @@ def _check_different_stacks(stacks: list[Stack], texts: Sequence[str]) -> list[S
             raise ConfigError(
                 "two stacks are the same",
                 found=[texts[keys.index(key)][:100], texts[number][:100]],
-                do="leave one out: the control already measures the baseline twice",
+                do="omit one: the control already measures the baseline twice",
             )
     return stacks
 

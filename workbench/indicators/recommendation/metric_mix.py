@@ -162,7 +162,7 @@ def _parse_weight(text: str, metric: str) -> float:
     if not (math.isfinite(weight) and weight > 0):
         raise ConfigError(
             "not a weight", where=f"--mix, {metric}", found=text.strip()[:40], allowed="a number above 0",
-            do="leave out metrics that do not matter",
+            do="omit metrics that do not matter",
         )  # fmt: skip
     return weight
 

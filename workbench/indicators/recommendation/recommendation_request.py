@@ -29,8 +29,9 @@ class RecommendationRequest(FiniteModel):
     type: RecommendationType = Field(
         "performance",
         description="performance: best mix. stable: the same among stacks that are old enough and surely not worse. "
-        "security: the same without known vulnerabilities and without packages that pip-audit skipped (OSV records "
-        "cannot tell; a warning lists packages that no record names). latest: newest versions. testing: stacks whose "
+        "security: the same without known vulnerabilities and without packages that pip-audit skipped (OSV "
+        "records do not "
+        "show this; a warning lists packages that no record names). latest: newest versions. testing: stacks whose "
         "results would teach the most.",
     )
     require: tuple[str, ...] = Field((), description="A requirement that every stack must meet. Repeatable.")

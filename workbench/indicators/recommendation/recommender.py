@@ -244,7 +244,7 @@ def _map_distinct_places(everything: list[Candidate]) -> dict[str, str]:
     if alike := [candidate.name for candidate in everything if keys.count(candidate.key) > 1]:
         raise ConfigError(
             "cannot predict: several stacks have the same versions", where="--predict",
-            found=alike[:20], do="leave out --predict, or measure only one of them",
+            found=alike[:20], do="omit --predict, or measure only one of them",
         )  # fmt: skip
     return {candidate.key: candidate.place for candidate in everything}
 

@@ -486,7 +486,7 @@ def _blame_unit(unit: Unit, *, may_refuse: bool = False) -> Iterator[None]:
     # User code may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
         raise InputError(
-            "a unit failed", where=where, found=format_exception(error), do="fix the unit, or leave it out"
+            "a unit failed", where=where, found=format_exception(error), do="correct the unit, or omit it"
         ) from error
 
 

@@ -118,7 +118,7 @@ def _check_variables(env: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse variables that are secrets, or that each run sets itself."""
     for name, levels in env.items():
         if is_secret_name(name):
-            raise ValueError(f"env.{name}: looks like a secret, which no file may hold")
+            raise ValueError(f"env.{name}: looks like a secret, which must not be written to a file")
         if _OWN_VARIABLES.fullmatch(name):
             raise ValueError(f"env.{name}: each run sets it; use threads, or the parameters of an indicator")
         if any(not text.isprintable() or len(text) > 1000 for text in levels):
@@ -440,7 +440,7 @@ def _refuse_equal_variations(variations: Sequence[Variation]) -> None:
                 "two combinations of the matrix have the same lock and settings",
                 where="--stacks",
                 found=[seen[setting], variation.name],
-                do="leave out one of the levels: both give the same packages",
+                do="omit one of the levels: both give the same packages",
             )
         seen[setting] = variation.name
 

@@ -186,7 +186,7 @@ class StackRequest(StrictModel):
     `no_limit` means no time limit.
     """
 
-    requirements: tuple[Line, ...] = Field((), description="Requirements that hold for every stack.")
+    requirements: tuple[Line, ...] = Field((), description="Requirements of every stack.")
     free: tuple[Line, ...] = Field((), description="A package whose version varies, like 'numpy>=1.24'. Repeatable.")
     decision: Decision = Field("grid", description="grid, random, latest, dates or bounds.")
     step: Step = Field("minor", description="minor: the newest patch of each minor version; major; patch: all of them.")
@@ -219,10 +219,10 @@ class StackRequest(StrictModel):
         if self.no_limit and self.before is not None:
             raise ValueError("both a time limit and none: choose one")
         if self.decision == "dates" and (self.before or self.no_limit):
-            raise ValueError("with --decision dates each day is a limit: leave out --exclude-newer")
+            raise ValueError("with --decision dates each day is a limit: omit --exclude-newer")
         unused = sorted({"step", "latest", "seed"} & self.model_fields_set)
         if self.decision in ("dates", "bounds") and unused:
-            raise ValueError(f"--decision {self.decision} does not use --{', --'.join(unused)}: leave it out")
+            raise ValueError(f"--decision {self.decision} does not use --{', --'.join(unused)}: omit it")
         return self
 
 

@@ -317,7 +317,7 @@ def _build_arm(result_file: ResultDocument) -> Arm:
         stack_key=key,
         python=result_file.python[:20] if _VERSION.fullmatch(result_file.python) else "",
         packages=dict(list(packages.items())[:MAX_PACKAGES]),
-        notes={"source": "asv", "stack": "not told: asv keeps no lock"},
+        notes={"source": "asv", "stack": "unknown: asv keeps no lock"},
     )
 
 

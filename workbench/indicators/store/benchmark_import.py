@@ -36,7 +36,7 @@ MAX_TOTAL_RUNS = 1_000_000
 MAX_TEXT = 200
 NO_TIME = "no time of measurement in the file: the time of its last change was taken; --time gives another"
 NO_MACHINE = "no machine in the file: all such files are taken as of one; --machine gives its name"
-SAME_TIME = "files without a time that were changed at one moment: their order is not known; give --time for each"
+SAME_TIME = "files without a time that were changed at the same moment: their order is unknown; give --time for each"
 TWICE = "a benchmark that is listed several times: taken as further runs of it"
 ZERO = "0 in every run: no ratio, so not in a history"
 _COMMIT = re.compile(r"[0-9A-Za-z._/-]{1,200}")
@@ -271,7 +271,7 @@ def build_set(measured: Measurement, options: ImportOptions, notices: dict[str, 
         stack=name,
         stack_key=hashlib.sha256(f"{measured.tool}\0{name}\0{measured.python}".encode()).hexdigest(),
         python=measured.python[:20],
-        notes={"source": measured.tool, "stack": f"not told: {measured.tool} keeps no lock"}
+        notes={"source": measured.tool, "stack": f"unknown: {measured.tool} keeps no lock"}
         | ({COMMIT_TIME: measured.commit_at} if measured.commit_at else {}),
     )
     runs: list[ImportedRun] = []
@@ -334,7 +334,7 @@ def _convert_benchmark(
     label = benchmark.label
     case = ImportedCase(indicator.__name__, indicator.version(), indicator, {"benchmark": label}, label=label)
     if benchmark.better is None:
-        text = f"{shorten_text(benchmark.unit, 60) or 'no unit'}: direction not told, so kept but not compared"
+        text = f"{shorten_text(benchmark.unit, 60) or 'no unit'}: direction unknown, so kept but not compared"
         add_notice(notices, text)
     runs = []
     for run in benchmark.runs:

@@ -271,7 +271,7 @@ def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm], s
         stack=name,
         stack_key=build_stack_key(name, python),
         python=str(metadata.get("python_version", ""))[:20],
-        notes={"source": "pyperf", "stack": "not told: pyperf keeps no lock", "python": python[:200]},
+        notes={"source": "pyperf", "stack": "unknown: pyperf keeps no lock", "python": python[:200]},
     )
     arms[name] = arm
     return arm

@@ -111,7 +111,7 @@ def _convert_runs(read: BenchmarkFile, stack: str | None, joined: str, notices: 
         stack=name,
         stack_key=hashlib.sha256(f"pytest-benchmark\0{name}\0{python}".encode()).hexdigest(),
         python=python,
-        notes={"source": "pytest-benchmark", "stack": "not told: pytest-benchmark keeps no lock"}
+        notes={"source": "pytest-benchmark", "stack": "unknown: pytest-benchmark keeps no lock"}
         | ({COMMIT_TIME: committed} if (committed := format_time(read.commit_info.get("time"), notices)) else {}),
     )
     start = format_time(read.datetime, notices)

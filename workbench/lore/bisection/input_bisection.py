@@ -198,7 +198,9 @@ class BisectOptions(operator_replay.VariantOptions):
     row_count: Literal["same", "at-most"] | None = Field(
         default=None, description="Rows of the output compared with those of input-0."
     )
-    journal: str | None = Field(default=None, description="File to note answers in; a search that was killed goes on.")
+    journal: str | None = Field(
+        default=None, description="File for the answers; a search that was killed continues from it."
+    )
     max_steps: int = Field(default=MAX_STEPS, ge=1, le=1_000_000, description="Maximum number of trials.")
     show: int = Field(default=MAX_SHOWN_ROWS, ge=0, le=1000, description="Rows of each input to show.")
 
@@ -216,7 +218,7 @@ class BisectOptions(operator_replay.VariantOptions):
         if self.row_count:
             checks.append(input_search.check_row_count(self.row_count))
         if checks and self.is_comparison:
-            raise ConfigError("a check looks at one side", where="--check", do="leave out --a, --b and --engine")
+            raise ConfigError("a check looks at one side", where="--check", do="omit --a, --b and --engine")
         return checks
 
     def to_replay_options(self) -> operator_replay.ReplayOptions:

@@ -80,9 +80,7 @@ def dump(
     tagged: Annotated[
         Path | None, typer.Option(help="Plan kept by `lore tag --out`; the dump is refused when it has changed.")
     ] = None,
-    non_strict: Annotated[
-        bool, typer.Option("--non-strict", help="Leave out what cannot be dumped, and list it.")
-    ] = False,
+    non_strict: Annotated[bool, typer.Option("--non-strict", help="Skip what cannot be dumped, and list it.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the inputs of operators, their plan without its origin, and the fingerprint of their output.

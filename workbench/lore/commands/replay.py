@@ -84,7 +84,7 @@ def _check_several(options: ReplayOptions) -> None:
     from workbench.core.errors import ConfigError
 
     if options.profile is not None:
-        raise ConfigError("a profile is of one dump", where="--profile", do="give one dump, or leave out --profile")
+        raise ConfigError("a profile is of one dump", where="--profile", do="give one dump, or omit --profile")
 
 
 def _replay_folder(folder: str, options: ReplayOptions) -> ReplayResult:

@@ -246,7 +246,7 @@ def read_column_values(batches: list[Batch], *, max_rows: int) -> tuple[list[Col
         except (OSError, ValueError, NotImplementedError, InputError) as error:
             notes.append(f"values of {batch.path.parent.name}/{batch.path.name} not read: {_shorten_error(error)}")
     if rows_left <= 0 and n_left_out:
-        notes.append(f"values of the first {max_rows:,} rows; {n_left_out} batches not looked at")
+        notes.append(f"values of the first {max_rows:,} rows; {n_left_out} batches not inspected")
     return columns, notes
 
 

@@ -178,7 +178,7 @@ class ByteCursor:
     def check_count(self, count: int, each_bytes: int) -> int:
         """Check a number of parts against the rest of the stream."""
         if not 0 <= count * each_bytes <= len(self.data) - self.at:
-            self.raise_fault("more parts than the rest of the stream can hold", found=count)
+            self.raise_fault("more parts than fit into the rest of the stream", found=count)
         return count
 
     def peek_byte(self) -> int:
@@ -277,7 +277,7 @@ class StreamReader(ByteCursor):
             self.at -= 1
             return (yield self._read_descriptor())
         if tag == EXCEPTION:
-            self.raise_fault("the writer of the stream failed: it holds an exception in place of the object")
+            self.raise_fault("the writer of the stream failed: it contains an exception instead of the object")
         if tag not in self._rules:
             self.raise_fault("type code that is not allowed here", found=f"0x{tag:02x}")
         return (yield self._rules[tag]())

@@ -210,7 +210,7 @@ def _store_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, sha
         raise InputError(
             "a file of the dump was changed while it was bundled",
             where=path,
-            do="bundle it again when nothing writes to it",
+            do="bundle it again when no process writes to it",
         )
 
 

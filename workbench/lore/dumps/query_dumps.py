@@ -92,7 +92,7 @@ def check_nothing_chosen(*, ids: object = None, tagged: object = None, mode: str
             "--failed searches for the operator itself, so no other choice can be given with it",
             where="--failed",
             found=[f"--{name}" for name in conflicts],
-            do="leave these out; or leave out --failed: --mode inline also dumps queries that fail",
+            do="omit these, or omit --failed: --mode inline also dumps queries that fail",
         )
 
 

@@ -87,12 +87,12 @@ class LoreSession:
                     "the operator failed on these rows",
                     where=folder,
                     found=result.failure,
-                    do="look at the row that the error names, or leave out rows by halves",
+                    do="look at the row that the error names, or remove rows by halves",
                 )
             rows = pl.read_parquet(out)
             if result.n_rows and not rows.width:
                 raise InputError(
-                    "the output has rows without columns, which no table can hold",
+                    "the output has rows without columns, which a table cannot store",
                     where=folder,
                     found=f"{result.n_rows} rows",
                     do="count them by command: workbench lore run",

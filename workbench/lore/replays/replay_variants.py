@@ -214,7 +214,8 @@ def _refuse_unread_settings(keys: list[str], *, operator: str, can_replan: bool)
             else "dump the query again with --conf KEY=VALUE, or choose an operator that reads it"
         )
     raise ConfigError(
-        f"{PLANNING_WORD}, or of no use to {operator}: nothing read it while the operator ran, so both sides would be "
+        f"{PLANNING_WORD}, or without use for {operator}: nothing read it while the operator ran, so both sides "
+        f"would be "
         "the same",
         where="--a, --b",
         found=keys,
@@ -489,7 +490,7 @@ def record_profile(spark: SparkSession, profiler: str | None, target: Path | Non
         recording = jvm.jdk.jfr.Recording(jvm.jdk.jfr.Configuration.getConfiguration("profile"))
     except Exception as error:
         raise MissingToolError(
-            "this Java has no Flight Recorder", do="set JAVA_HOME to a JDK with jdk.jfr, or leave out --profile"
+            "this Java has no Flight Recorder", do="set JAVA_HOME to a JDK with jdk.jfr, or omit --profile"
         ) from error
     recording.start()
     try:

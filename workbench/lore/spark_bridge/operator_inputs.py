@@ -102,14 +102,16 @@ def find_storage_refusal(attribute: Any) -> str | None:
 def _find_type_refusal(attribute: Any, *, stored: bool) -> str | None:
     """Reason why values of a column cannot be compared or, with `stored`, written to files; null when they can."""
     if simple_class_name(attribute.dataType()).rstrip("$") == _OBJECT_TYPE:
-        return "it passes JVM objects of a typed Dataset, which no file can hold; dump the operator above or below"
+        return "it passes JVM objects of a typed Dataset, which a file cannot store; dump the operator above or below"
     kinds = list(_iter_types(json.loads(attribute.dataType().json())))
     if unknown := [kind for kind in kinds if isinstance(kind, str) and not _KNOWN_TYPES.fullmatch(kind)]:
         return f"column {attribute.name()} has the type {unknown[0]}, which LORE does not know; cast it in the query"
     if "interval" in kinds:
-        return f"column {attribute.name()} is a calendar interval, which Parquet cannot hold; cast it in the query"
+        return f"column {attribute.name()} is a calendar interval, which Parquet cannot store; cast it in the query"
     if "void" in kinds and stored:
-        return f"column {attribute.name()} has no type but null (void), which Parquet cannot hold; cast it in the query"
+        return (
+            f"column {attribute.name()} has only the type null (void), which Parquet cannot store; cast it in the query"
+        )
     if stored and any(_has_duplicate_names(kind) for kind in kinds):
         return (
             f"column {attribute.name()} has several fields of one name, and Parquet cannot distinguish them; rename one"

@@ -242,7 +242,7 @@ def apply_dump_settings(spark: SparkSession, sidecar: Sidecar, extra: Mapping[st
                 "cannot be set for a replay",
                 where="--conf",
                 found=f"{key}={value}",
-                do="leave it out, or give a value that Spark takes",
+                do="omit it, or give a value that Spark accepts",
             ) from error
 
 

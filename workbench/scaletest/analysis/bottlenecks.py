@@ -584,7 +584,7 @@ def _describe_unclear(stage: _Stage) -> str:
     low, high = format_seconds(stage.finding.low_s), format_seconds(stage.finding.high_s)
     return (
         f"{stage.step} {low} to {high} after {_SINCE[stage.step]}, in no order: "
-        "whether it is a delay or a limit cannot be told from one burst; use a constant rate."
+        "one burst cannot show whether it is a delay or a limit; use a constant rate."
     )
 
 

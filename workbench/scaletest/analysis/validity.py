@@ -170,7 +170,9 @@ def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
         return []
     losses = run.node_losses
     share = 0.0 if losses is None or losses.from_the_start else losses.lost_fraction
-    reason = "" if losses is None else f"{losses.sentence}: the figures are of no one cluster"
+    reason = (
+        "" if losses is None else f"{losses.sentence}: the cluster changed, so the figures describe no single cluster"
+    )
     named = "time of the nodes in which they took no pods (share)"
     holds = share <= MAX_LOST_FRACTION
     return [_build_condition(named, share, MAX_LOST_FRACTION, "share", reason, holds=holds, grave=True)]

@@ -292,7 +292,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
         layers.append(at.mark_rule(strokeDash=[1, 3], color=COLOURS["baseline"], strokeWidth=2).encode(y=y))
     subtitle = join_sentences(
         f"the room allows {ceiling_per_s:.3g} pods/s (dotted)" if near else "",
-        "on the dashed line all that is offered gets through",
+        "dashed line: everything that is offered is scheduled",
         "95 % intervals over windows of each step",
         f"{unknown} step{'' if unknown == 1 else 's'} without a figure" if unknown else "",
     )
@@ -543,7 +543,7 @@ def chart_rates(first: Mapping[str, Analysis]) -> alt.LayerChart:
     ]
     layers = [line.encode(x=x, y=y), base.mark_line(strokeWidth=2), base.mark_point(size=80, filled=True, opacity=1)]
     subtitle = join_sentences(
-        "on the dashed line all that is offered gets through", "labels: rate that the first run sustains"
+        "dashed line: everything that is offered is scheduled", "labels: rate that the first run sustains"
     )
     title = "How many pods a second are scheduled?"
     return finish_chart(alt.layer(*layers, *labels), title, subtitle, frame, height=320)
@@ -600,7 +600,7 @@ def chart_pressure(pressure: pl.DataFrame, subjects: list[str] | None = None) ->
         **legend,
     )
     subtitle = join_sentences(
-        "a mean since the look before, every five seconds",
+        "means since the previous sample, every five seconds",
         f"{hidden} more that took less are not drawn" if hidden else "",
     )
     title = "What did calls wait for in the control plane?"

@@ -487,9 +487,11 @@ class PlanSubmission:
         if not self._way.labelled:
             return
         if metadata.run != self.run:
-            raise StopError(f"aborted: an object named {request.name} is there, and not of this run")
+            raise StopError(f"aborted: an object named {request.name} exists and does not belong to this run")
         if metadata.spec_hash != object_creation.read_request_metadata(request).spec_hash:
-            raise StopError(f"aborted: an object named {request.name} is there, made from another plan of this run")
+            raise StopError(
+                f"aborted: an object named {request.name} exists and was made from another plan of this run"
+            )
 
     async def _wait_after_throttle(self, reply: Reply, tally: WorkloadTally) -> None:
         tally.throttled += 1
@@ -616,7 +618,7 @@ def _reply_after_lost_answer(reply: Reply) -> Reply:
     """Reply after a lost response: "exists" and "refused" become a reply without status, since neither is certain."""
     if reply.meaning not in ("exists", "refused"):
         return reply
-    message = "the name is taken, and the cluster did not show by what"
+    message = "the name is taken, and the cluster did not show by which object"
     if reply.meaning == "refused":
         message = f"an answer was lost, and the cluster did not show whether it was made; then: {reply.message}"
     return Reply(reply.sent_ns, reply.done_ns, None, message=message)

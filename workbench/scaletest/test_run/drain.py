@@ -155,7 +155,7 @@ class HealthCheck:
     def _find_trouble(self, state: dict[str, Any]) -> str | None:
         """Reason to abort the run, by the sampler's latest state; null if all is well."""
         if not self._sampler.is_running:
-            return "the sampler ended: the cluster is not watched any more"
+            return "the sampler ended: the cluster is no longer watched"
         # Against what the sampler found when it became ready: the first second of submission counts, too.
         lost = _read_count(state, "nodes_not_ready") - _read_count(state, "nodes_not_ready_at_start")
         if self._aborts.node_not_ready and lost > 0:

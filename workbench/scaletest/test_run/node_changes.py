@@ -63,7 +63,9 @@ def check_node_changes(plan: Plan, place: ClusterAccess) -> None:
         gone += -change.nodes if change.do == "return" else change.nodes
         peak = max(peak, gone)
     if peak > place.own.nodes:
-        raise ConfigError("more nodes go than there are", where="node_changes", found=peak, allowed=place.own.nodes)
+        raise ConfigError(
+            "more nodes are removed than exist", where="node_changes", found=peak, allowed=place.own.nodes
+        )
 
 
 async def restore_nodes(admin: Connection, pools: Sequence[NodePool]) -> None:

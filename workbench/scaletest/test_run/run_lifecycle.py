@@ -284,7 +284,7 @@ class RunLifecycle:
             self.watcher.say(f"cleanup failed: {error}")
             return None
         if cleanup is None:
-            self.watcher.say("cleanup was interrupted: some objects are left")
+            self.watcher.say("cleanup was interrupted: some objects remain")
         elif cleanup.left and self.options.submit_with == "command":
             self.watcher.say(
                 "objects that the command created lack our labels: delete them with the command's own program"
@@ -356,7 +356,7 @@ def build_run_conditions(
     unknown = (Component(name="kube-apiserver", version=facts.server_version),)
     notes = [f"{finding.check}: {finding.text}" for finding in findings if finding.level == "warning"]
     if facts.other_pods is None:
-        notes.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
+        notes.append("the identity may not see pods of others: whether they were evicted or had to wait is unknown")
     return RunConditions(
         run=plan.run,
         scenario_name=plan.scenario.name,

@@ -161,7 +161,7 @@ def resume_variants(
             None,
         )
         if begun is None and on is None:
-            raise ConfigError("no turn was begun: on which cluster?", where=place, do="add --cluster or --context")
+            raise ConfigError("no turn has begun: name the cluster", where=place, do="add --cluster or --context")
         test = None if begun is None else run_records.read_conditions(begun)
         options = RunOptions() if begun is None else load_options(run_folder.load_run(begun))
         context = RunContext(
@@ -174,7 +174,7 @@ def resume_variants(
         )
         missing = dict.fromkeys(turn.side for turn in session.runs if not _is_complete(place / turn.folder))
         if missing:
-            context.watcher.show_phase("looking whether something of the earlier turns is left")
+            context.watcher.show_phase("checking for leftovers of earlier turns")
             asyncio.run(_clear_earlier_turns(place, session, scenario, context, test))
         _check_variants(scenario, context, tuple(missing))
         return _run_turns(place, session, scenario, context)
@@ -190,7 +190,7 @@ def _check_variants(scenario: Scenario, context: RunContext, names: Sequence[str
         try:
             check_test(scenario, context, side)
         except ConfigError:
-            context.watcher.say(f"{side} must not begin; no side was run")
+            context.watcher.say(f"{side} cannot start; no side was run")
             raise
 
 

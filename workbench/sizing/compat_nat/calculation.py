@@ -585,7 +585,7 @@ def check_options_with_levels(options: Options) -> None:
     ]
     if names:
         message = "options without effect on levels in memory"
-        raise ConfigError(message, where="sizing.calculate", found=names, do="leave these out, or leave levels out")
+        raise ConfigError(message, where="sizing.calculate", found=names, do="omit these, or omit levels")
 
 
 def _check_levels(levels: tuple[int, ...] | None) -> None:

@@ -430,7 +430,7 @@ def _check_surroundings(config: SweepConfig, needed: bool) -> None:
             with open_nvml():
                 pass
         except NvmlError as error:
-            do = "leave it out; a server elsewhere shows its GPUs by --metrics-url (dcgm-exporter)"
+            do = "omit it; for a server elsewhere use --metrics-url (dcgm-exporter)"
             raise ConfigError(str(error), where="--gpu-metrics", do=do) from error
 
 

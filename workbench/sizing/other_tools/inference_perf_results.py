@@ -219,7 +219,7 @@ def _check_span(entries: list[Entry], load: Load, label: str) -> None:
     span_s = entries[-1].start_time - entries[0].start_time
     if load.send_duration is not None and abs(span_s - load.send_duration) > _MAX_SPAN_ERROR_S:
         raise InputError(
-            "the entries of a stage cannot be told from those of others",
+            "the entries of a stage cannot be distinguished from those of others",
             where=label,
             found=f"its {len(entries)} entries were sent in {span_s:.6g} s, its report says {load.send_duration:.6g} s",
         )

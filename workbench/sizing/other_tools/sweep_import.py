@@ -145,7 +145,7 @@ def import_sweep(
         sweep.notes.append(
             f"{counts['closed']} levels in users together with {counts['open']} rates: an estimate takes the "
             f"rates with "
-            "--target-rate, the users with --target-users, and leaves the others out"
+            "--target-rate, the users with --target-users, and ignores the others"
         )
     config = _build_config(sweep, steps, gpus, list(goals))
     facts = {"made": False, "tool": sweep.tool, "version": sweep.version}
@@ -223,5 +223,7 @@ def explain_unusable(judged: pl.DataFrame) -> str:
     """
     if (judged["n_kept"] == 0).all():
         sent = judged["n_requests"].sum()
-        return f"no request is left to judge: of {sent} the warm-up takes the first of each user, and the tail the last"
+        return (
+            f"no request is left to judge: of {sent} the warm-up removes the first of each user, and the tail the last"
+        )
     return "no level is usable for sizing"

@@ -743,7 +743,7 @@ def _list_time_books(
             ("task time of queries, and outside SQL", stage_s),
             ("task time of all tasks", float(facts.stage_tasks["task_duration_total_ms"].sum()) / 1e3),
             spoils,
-            "tasks of stages of which the log holds no other event",
+            "tasks of stages without any other event in the log",
             unit="s",
             tolerance=tolerance,
         ),

@@ -55,7 +55,7 @@ NOT_COUNTED = ("unreadable", "contradictory", "partial", "duplicate", "supersede
 # Holes that the row of an application tells in its own words, or that change none of its figures.
 TOLD_ELSEWHERE = ("query end", "environment", "application start", CLOCK)
 REPEATED_TASKS = "tasks failed or were killed"
-NO_TIME = "took no time by its own stamps"
+NO_TIME = "took no time by its own timestamps"
 CONTRADICTORY = "its tasks' times contradict each other"
 # Share and seconds by which tasks may run longer by their metrics than by their times.
 MAX_RUN_EXCESS, MAX_RUN_EXCESS_S = 0.05, 1.0

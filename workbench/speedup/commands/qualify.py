@@ -109,8 +109,8 @@ SharedResults = Annotated[
     typer.Option(
         "--results",
         metavar="DIR",
-        help="With --backend spark: folder or URL that the driver and all executors reach; a run that ended early goes"
-        " on from it.",
+        help="With --backend spark: folder or URL that the driver and all "
+        "executors reach; an interrupted run continues from it.",
         show_default="below your cache",
         rich_help_panel="Reading",
     ),

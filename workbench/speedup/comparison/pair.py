@@ -343,7 +343,7 @@ def _build_pair(
             if not part.executions.height:
                 where = session.log or session.name
                 raise InputError(
-                    "the log holds no SQL execution that ran tasks and ended", where=where, do="give a log of SQL work"
+                    "the log has no SQL execution that ran tasks and ended", where=where, do="give a log of SQL work"
                 )
             names = {"label": pl.lit(label), "session": pl.lit(session.name)}
             parts.append(Measured(part.executions.with_columns(**names), part.pieces.with_columns(**names)))

@@ -151,7 +151,7 @@ class _LogExecutions:
             execution for execution in read_executions(self.facts) if execution.stages and execution.nodes
         ]
         if not self.executions:
-            raise InputError("the log holds no SQL execution that ran tasks and ended", where=log)
+            raise InputError("the log has no SQL execution that ran tasks and ended", where=log)
         self.booking = Booking(measure_single_log(self.facts))
 
     def book_nodes(self, execution: Execution) -> NodeTimes | None:

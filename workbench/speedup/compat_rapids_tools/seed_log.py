@@ -334,6 +334,6 @@ def _check_log(log: SeedLog, need_sql: bool) -> None:
     if not log.stage_sums:
         raise InputError("no task ended in this log", where=log.where, do="give the log of an application that worked")
     if need_sql and not log.queries:
-        raise InputError("no SQL ran in this log: there is nothing to make factors of", where=log.where)
+        raise InputError("no SQL ran in this log, so there are no factors", where=log.where)
     if log.duration_ms is None or log.duration_ms <= 0:
         raise InputError("the log does not show how long the application ran", where=log.where)

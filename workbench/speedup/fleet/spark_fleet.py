@@ -271,9 +271,9 @@ def open_context(options: SparkOptions) -> Iterator[SparkContext]:
             )
         if options.master is not None or options.settings:
             raise ConfigError(
-                "a session is there already, which has its own master and settings",
+                "a session already exists, with its own master and settings",
                 where="master, settings",
-                do="leave them out, or stop that session",
+                do="omit them, or stop that session",
             )
         yield session.sparkContext
         return
