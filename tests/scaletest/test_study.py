@@ -143,7 +143,7 @@ def test_a_single_run_is_answered_by_its_rate(tmp_path: Path) -> None:
     assert found.comparison.is_empty()
     assert set(numbers(found)) == {"default-scheduler: p95", "default-scheduler: sustained rate"}
     rate, own = found.next_steps()
-    assert rate.startswith("Plan with at most ")
+    assert rate.startswith("Do not plan above the proven rates, ")
     assert "pods/s with default-scheduler" in rate
     assert own.startswith("To test your own cluster: ")
 

@@ -223,7 +223,7 @@ def _recommend_rate(variants: Variants) -> list[str]:
     texts = [f"{format_number(rate)} pods/s with {name}" for name, rate in rates.items() if rate is not None]
     if texts:
         return [
-            f"Plan with at most {', '.join(texts)}: `workbench run capacity_plan -p scaletest=RUN` "
+            f"Do not plan above the proven rates, {', '.join(texts)}: `workbench run capacity_plan -p scaletest=RUN` "
             "(RUN: this report's folder)."
         ]
     is_full = any((variants.runs[name][0].limits["kind"] == NO_ROOM).any() for name in variants.names)

@@ -544,7 +544,7 @@ def answer_league(league: pl.DataFrame, rates: Mapping[str, str | None]) -> str:
     stuck = league.filter(pl.col("deadlocked") > row["deadlocked"]).sort("deadlocked", descending=True)
     if stuck.height and not row["deadlocked"]:
         worst = stuck.row(0, named=True)
-        figures.insert(0, f"no deadlocks, {worst['deadlocked']} of {worst['gangs']} with {worst['side']}")
+        figures.insert(0, f"no gang deadlocks, {worst['deadlocked']} of {worst['gangs']} with {worst['side']}")
     figures = [figure for figure in figures if figure] or ["by the waits of its workloads"]
     return fit_answer(*(f"Prefer {name}: {figure}." for name in names for figure in figures), f"Prefer {names[1]}.")
 

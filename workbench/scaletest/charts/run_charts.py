@@ -292,7 +292,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
         layers.append(at.mark_rule(strokeDash=[1, 3], color=COLOURS["baseline"], strokeWidth=2).encode(y=y))
     subtitle = join_sentences(
         f"the room allows {ceiling_per_s:.3g} pods/s (dotted)" if near else "",
-        "dashed line: everything that is offered is scheduled",
+        "grey diagonal: everything that is offered is scheduled",
         "95 % intervals over windows of each step",
         f"{unknown} step{'' if unknown == 1 else 's'} without a figure" if unknown else "",
     )
@@ -543,7 +543,7 @@ def chart_rates(first: Mapping[str, Analysis]) -> alt.LayerChart:
     ]
     layers = [line.encode(x=x, y=y), base.mark_line(strokeWidth=2), base.mark_point(size=80, filled=True, opacity=1)]
     subtitle = join_sentences(
-        "dashed line: everything that is offered is scheduled", "labels: rate that the first run sustains"
+        "grey diagonal: everything that is offered is scheduled", "labels: rate that the first run of each proves"
     )
     title = "How many pods a second are scheduled?"
     return finish_chart(alt.layer(*layers, *labels), title, subtitle, frame, height=320)
