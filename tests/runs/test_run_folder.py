@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workbench.core import files, host, redaction
+from workbench.core import files, host, redaction, samples
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import CHECKOUT, OUT_VARIABLE, cache_folder, default_out
 from workbench.core.tables import Column, Table
@@ -118,6 +118,18 @@ def test_an_input_url_is_noted_without_its_user(tmp_path: Path) -> None:
     run = run_folder.start_run("a", tmp_path)
     run.add_input("https://ann:pw@example.org/log")
     assert run.record["inputs"] == [{"path": "https://example.org/log", "bytes": None, "sha256": None}]
+
+
+def test_a_run_says_that_its_inputs_are_samples(tmp_path: Path) -> None:
+    run = run_folder.start_run("profile", tmp_path)
+    assert run.list_conditions(["simulated nodes"]) == ["simulated nodes"]
+    run.add_input(samples.FOLDER / "eventlogs" / "small" / "three_queries.zstd")
+    assert run.list_conditions(["simulated nodes"]) == ["simulated nodes", "recorded sample"]
+    (tmp_path / "own.zstd").write_bytes(b"")
+    run.add_input(tmp_path / "*.zstd")
+    assert run.record["inputs"][-1] == {"path": str(tmp_path / "*.zstd"), "bytes": None, "sha256": None}
+    run.conclude("valid", answer="None.")
+    assert run_folder.load_run(run.folder).record["conditions"] == ["1 of 2 inputs is a sample"]
 
 
 def test_a_missing_input_is_refused(tmp_path: Path) -> None:

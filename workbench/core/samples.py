@@ -13,12 +13,14 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import ConfigError
-from workbench.core.files import SHIPPED, default_out
+from workbench.core.files import CHECKOUT, SHIPPED, default_out
 
 PREFIX = "sample:"
+RECORDED_SAMPLE = "recorded sample"
 FOLDER = SHIPPED / "data" / "samples"
 LIST = "samples.json"
 _SUFFIX = re.compile(r"(\.(zstd|json|jsonl|gz|yaml|sql|csv|parquet))+$")
@@ -76,6 +78,19 @@ def spell_sample(path: str) -> str:
         return path
     inner = Path(path).relative_to(FOLDER).as_posix()
     return PREFIX + (name_sample(inner) if inner in list_samples() else inner)
+
+
+def describe_samples(paths: Iterable[str]) -> str:
+    """The condition that inputs are recorded samples, from their paths in a run's record; empty for none.
+
+    >>> describe_samples(["data/samples/sizing/app", "https://host/log"]), describe_samples(["app.zstd"])
+    ('1 of 2 inputs is a sample', '')
+    """
+    full_paths = [CHECKOUT / path for path in paths]
+    n_samples = sum(path.is_relative_to(FOLDER.resolve()) for path in full_paths)
+    if n_samples in (0, len(full_paths)):
+        return RECORDED_SAMPLE if n_samples else ""
+    return f"{n_samples} of {len(full_paths)} inputs {'is a sample' if n_samples == 1 else 'are samples'}"
 
 
 def copy_sample(folder: Path) -> Path:

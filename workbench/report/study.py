@@ -61,10 +61,11 @@ class Study(Protocol):
         """
 
 
-def show_answer(study: Study, *, question: str | None = None) -> CellDisplay:
+def show_answer(study: Study, run: Run | None = None, *, question: str | None = None) -> CellDisplay:
     """The headline of a study: answer, verdict with reasons, key numbers, next steps.
 
-    `question`: Title of the report; the notebook's first heading without it.
+    `run`: The run, whose inputs may be recorded samples: a chip says so. `question`: Title of the report; the
+    notebook's first heading without it.
     """
     return headline(
         question=question,
@@ -72,7 +73,7 @@ def show_answer(study: Study, *, question: str | None = None) -> CellDisplay:
         verdict=study.verdict,
         reasons=study.reasons,
         details=study.details,
-        conditions=study.conditions,
+        conditions=study.conditions if run is None else run.list_conditions(study.conditions),
         key_numbers=study.key_numbers(),
         next_steps=[name_run_folder(step, os.environ.get(RUN_PLACE_VARIABLE, "")) for step in study.next_steps()],
     )

@@ -22,6 +22,7 @@ from workbench.core import files, host, redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.files import CHECKOUT, default_out
 from workbench.core.locks import acquire_lock, find_holder, release_lock, supports_locks
+from workbench.core.samples import describe_samples
 
 if TYPE_CHECKING:
     import polars as pl
@@ -180,6 +181,11 @@ def build_input_entry(path: str | Path, *, digest: bool = True) -> Json:
     if "://" in str(path):
         return {"path": redaction.strip_user_info(str(path)), "bytes": None, "sha256": None}
     path = Path(path)
+    full = path.resolve()
+    # Paths in the checkout are relative, so that samples have the same name on every machine.
+    shown = full.relative_to(CHECKOUT).as_posix() if full.is_relative_to(CHECKOUT) else str(full)
+    if set("*?[") & set(str(path)) and not path.exists():
+        return {"path": shown, "bytes": None, "sha256": None}
     members = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     try:
         size_bytes = sum(file.stat().st_size for file in members)
@@ -188,9 +194,6 @@ def build_input_entry(path: str | Path, *, digest: bool = True) -> Json:
             sha256 = files.hash_file(path) if not path.is_dir() else _hash_folder(path, members)
     except OSError as error:
         raise InputError("cannot read the input", where=path, found=error.strerror) from error
-    full = path.resolve()
-    # Paths in the checkout are relative, so that samples have the same name on every machine.
-    shown = full.relative_to(CHECKOUT).as_posix() if full.is_relative_to(CHECKOUT) else str(full)
     return {"path": shown, "bytes": size_bytes, "sha256": sha256}
 
 
@@ -296,7 +299,7 @@ class Run:
         return table.read(self.tables_folder)
 
     def add_input(self, path: str | Path, *, digest: bool = True) -> None:
-        """Record an input with its size and SHA-256, of a folder over its files; of a URL only the name.
+        """Record an input with its size and SHA-256, of a folder over its files; of a URL or pattern only the name.
 
         With `digest=False` the SHA-256 is null; hashing takes about 0.6 s per GB.
 
@@ -308,6 +311,11 @@ class Run:
         entry = build_input_entry(path, digest=digest)
         self.record["inputs"] = [*(old for old in self.record["inputs"] if old["path"] != entry["path"]), entry]
         self.save()
+
+    def list_conditions(self, conditions: Iterable[str] = ()) -> list[str]:
+        """What was not real, in a few words each: the conditions of a study, and that inputs are samples."""
+        samples = describe_samples(entry["path"] for entry in self.record["inputs"])
+        return list(dict.fromkeys([*map(str, conditions), *([samples] if samples else [])]))
 
     def conclude(
         self,
@@ -336,7 +344,7 @@ class Run:
             do = "conclude once, at the end"
             raise ConfigError("a run has one verdict and answer", where="Run.conclude", found=found, do=do)
         self.record |= {"verdict": verdict, "reasons": reason_list, "answer": answer}
-        self.record |= {"details": list(map(str, details)), "conditions": list(map(str, conditions))}
+        self.record |= {"details": list(map(str, details)), "conditions": self.list_conditions(conditions)}
         if _is_own_kernel(self.folder):
             self.save()
         else:

@@ -270,8 +270,7 @@ def _study_fleet(config: FleetConfig | NotebookConfig, run: Run) -> FleetStudy:
         model = calibrated.model
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
     for path in config.logs:
-        if not set("*?[") & set(path):
-            run.add_input(path, digest=False)
+        run.add_input(path, digest=False)
     fleet = measure_fleet(config.logs, cache=open_default_cache())
     qualified = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
     return FleetStudy(qualified, model, pair)
