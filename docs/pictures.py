@@ -43,7 +43,7 @@ REPORTS = {
 # First charts alone, for the README's table of questions.
 CHARTS = ("speedup", "lore", "sizing", "indicators", "scaletest")
 GALLERY, LIVE = "gallery", "live"
-GALLERY_PX = (1000, 690)
+GALLERY_PX = (1400, 800)
 LOOKS = {
     GALLERY: ("workbench/report/templates/gallery.js", "workbench/report/templates/page.css"),
     LIVE: ("workbench/live/static/live.css", "workbench/live/static/toolbar.js"),

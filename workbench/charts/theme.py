@@ -34,7 +34,7 @@ MEANINGS = {
     "slower": "failure",
     "faster": "accelerator",
     "other": "neutral",
-    "total": "neutral",
+    "total": "accent",
     "undecided": "neutral",
     "same": "neutral",
 }

@@ -134,7 +134,8 @@ def _format_step(change: float | None, total: bool | None, largest: float | None
     if change is None:
         return ""
     decimals = max(0, 2 - math.floor(math.log10(largest))) if largest and largest > 0 else 0
-    text = f"{change:,.{decimals}f}" if total else f"{change:+,.{decimals}f}"
+    change = round(change, decimals) + 0.0  # no minus before a rounded zero
+    text = f"{change:,.{decimals}f}" if total or not change else f"{change:+,.{decimals}f}"
     return text.replace("-", "\u2212")
 
 

@@ -155,10 +155,9 @@ def chart_savings(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
     for row in top.iter_rows(named=True):
         known = row["quality"] not in ("baseline only", "candidate only")
         name = f"{row['operator']}, {row['measured_factor']:.2g}x" if known else str(row["operator"])
-        rows.append((name, row["change_s"], "faster" if row["change_s"] < 0 else "slower", False))
+        rows.append((name, row["change_s"], row["verdict"].lower(), False))
     if rest.height:
-        change_s = float(rest["change_s"].sum())
-        rows.append((f"{rest.height} others", change_s, "faster" if change_s < 0 else "slower", False))
+        rows.append((f"{rest.height} others", float(rest["change_s"].sum()), "undecided", False))
     rows.append((candidate, totals["candidate"], "total", True))
     names = {"step": pl.String, "time_s": pl.Float64, "kind": pl.String, "total": pl.Boolean}
     steps = pl.DataFrame(rows, schema=names, orient="row")
@@ -166,13 +165,14 @@ def chart_savings(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
     running = pl.when(pl.col("total") & (pl.col("step") != baseline)).then(0.0).otherwise(pl.col("time_s")).cum_sum()
     return charts.waterfall(
         steps.with_columns(end_s=pl.when(pl.col("total")).then(pl.col("time_s")).otherwise(running)),
-        title=f"Where does {candidate} save the time of {baseline}?",
+        title=f"Where does {candidate} save time?",
         label="step",
         change="time_s",
         end="end_s",
         category="kind",
         total="total",
-        subtitle="one run of all queries, largest steps first; beside each operator, how many times faster it is",
+        subtitle="one run of all queries, largest steps first; beside each operator, "
+        f"the time on {baseline} over that on {candidate}",
     )
 
 

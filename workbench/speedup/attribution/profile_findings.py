@@ -180,7 +180,7 @@ KINDS = (
         REPEATED,
         "Repeated queries cost",
         "keep their results",
-        lambda row: f"{_count(row['n_queries'], 'query')} ran again, {_count(row['n'], 'time')} in all.",
+        lambda row: f"{_count(row['n_queries'], 'query')} ran more than once: {_count(row['n'], 'repeat')}.",
         "If the data did not change, keep the result: df.cache(), or write it to a table.",
     ),
     Kind(
@@ -588,9 +588,12 @@ def iterate_wordings(findings: pl.DataFrame, wall_s: float) -> Iterator[str]:
     kind = BY_NAME[row["kind"]]
     low, high, usual = (format_seconds(row[name]) for name in ("low_s", "high_s", "at_stake_s"))
     about, ends = ("about ", f", {low.removesuffix('.0')} to {high}") if low != high else ("", "")
-    yield f"{kind.opening} {about}{usual} s of {format_seconds(wall_s)} s{ends}: {kind.decision}."
-    yield f"{kind.opening} {about}{usual} s{ends}: {kind.decision}."
-    yield f"{kind.opening} {about}{usual} s{ends}."
+    # A loss that may be none is not stated as one.
+    seconds = f"up to {high}" if low == format_seconds(0) else f"{about}{usual}"
+    ends = "" if low == format_seconds(0) else ends
+    yield f"{kind.opening} {seconds} s of {format_seconds(wall_s)} s{ends}: {kind.decision}."
+    yield f"{kind.opening} {seconds} s{ends}: {kind.decision}."
+    yield f"{kind.opening} {seconds} s{ends}."
 
 
 def format_findings(findings: pl.DataFrame) -> str:
