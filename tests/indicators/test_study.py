@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -21,8 +23,11 @@ from workbench.indicators.config import NotebookConfig
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.contract.new_indicator import build_trial_table
 from workbench.indicators.invariants import check_study
+from workbench.indicators.measurement import sessions
 from workbench.indicators.recommendation.recommendation_request import build_request
 from workbench.indicators.recommendation.recommender import recommend
+from workbench.indicators.stacks import found_environments
+from workbench.indicators.stacks.stack_matrix import read_stack_matrix
 from workbench.indicators.store.archive import CONTROL
 from workbench.indicators.study import LiveMix, MixControls, Study, build_study
 from workbench.runs import run_folder
@@ -43,7 +48,9 @@ def values(seed: int = 0, *, control: float = 0.0) -> dict[tuple[str, str], list
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return on_disk(tmp_path / "session", session(("base", "fast", "slow"), CASES), values())
+    plan = session(("base", "fast", "slow"), CASES)
+    locked = tuple(arm.model_copy(update={"lock_sha256": "a" * 64}) for arm in plan.arms)
+    return on_disk(tmp_path / "session", plan.model_copy(update={"arms": locked}), values())
 
 
 def compared() -> Comparison:
@@ -91,6 +98,11 @@ def test_another_mix_gives_another_stack(folder: Path, tmp_path: Path) -> None:
     even = made(folder, tmp_path)
     assert even.details[-1] == "Mix: equal weights of Sort, Sin."
     assert any(step.startswith("Weigh the metrics as your work does") for step in even.next_steps())
+
+
+def test_an_environment_that_is_there_needs_no_installation(tmp_path: Path) -> None:
+    folder = on_disk(tmp_path / "found", session(("base", "fast", "slow"), CASES), values())
+    assert made(folder, tmp_path, mix="Sort=1").next_steps()[0] == "Use fast, which is already installed."
 
 
 def test_the_command_that_pins_gives_the_stack_that_was_recommended(folder: Path, tmp_path: Path) -> None:
@@ -187,11 +199,51 @@ def test_a_name_of_a_metric_is_escaped_in_the_sentence() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "told"),
-    [({"live": True}, "live needs stacks"), ({"session": ""}, "must name a folder"), ({"speed": 1}, "Extra inputs")],
+    [({"session": ""}, "must name a folder"), ({"speed": 1}, "Extra inputs")],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         NotebookConfig(**settings)
+
+
+def test_scripts_are_measured_beside_the_indicators_of_the_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "equalize_conditions", lambda variants, *_, **__: list(variants))
+    script = tmp_path / "mine.py"
+    script.write_text('print(\'{"name": "Mine", "@parameters": {}, "@result": {"elapsed_ms": 2.0}}\')\n')
+    config = NotebookConfig(
+        live=True, environments=[f"here={sys.prefix}"], script=[str(script)], indicators=[], rounds=[2], seed=1
+    )
+    found = build_study(config, run_folder.start_run("indicators", tmp_path / "out"), Square)
+    assert found.comparison.observed.values["metric"].unique().sort().to_list() == ["Mine", "Square"]
+    assert found.verdict == "invalid"
+
+
+def test_without_stacks_those_environments_are_compared_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = tmp_path / "other"
+    packages = prefix / "lib" / "site-packages"
+    for name in ("numpy", "polars"):
+        (packages / name / "__pycache__").mkdir(parents=True)
+        (packages / name / "__init__.py").touch()
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {prefix}\necho {packages}\n")
+    python.chmod(0o700)
+    listed = [("same", sys.executable), ("missing", str(tmp_path / "none")), ("other", str(python))]
+    monkeypatch.setattr(found_environments, "_list_pythons", lambda: listed)
+    found_environments.find_environments.cache_clear()
+    wanted = NotebookConfig(live=True).build_session_config(tmp_path)
+    (matrix,) = wanted.stacks
+    assert read_stack_matrix(matrix).environments == {found_environments.THIS: sys.prefix, "other": str(prefix)}
+    assert wanted.rounds[-1] == 10
+    # One whose packages are not compiled takes minutes to begin with; alone, this one is measured by threads.
+    shutil.rmtree(packages / "polars" / "__pycache__")
+    found_environments.find_environments.cache_clear()
+    (matrix,) = NotebookConfig(live=True).build_session_config(tmp_path).stacks
+    assert read_stack_matrix(matrix).threads == (1, 2)
+    assert NotebookConfig(live=True, stacks=["numpy==2.2.6"]).build_session_config(tmp_path).rounds == (10, 20, 30)
 
 
 class Square(Indicator):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from tests.conftest import ROOT
 from workbench.core.samples import find_sample
 from workbench.execution import parameters
+from workbench.live import choose_mode
 from workbench.live import form as live_form
 from workbench.live.file_picker import Pick
 from workbench.live.form import Form, check_values
@@ -35,7 +36,7 @@ def settings_of(path: Path) -> tuple[Any, tuple[parameters.Parameter, ...]]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_notebook_becomes_a_form_that_gives_its_own_values_back(path: Path) -> None:
     model, declared = settings_of(path)
-    defaults = {item.name: item.default for item in declared}
+    defaults = choose_mode(model, {item.name: item.default for item in declared})
     assert set(model.model_fields) == set(defaults)
     form = Form(live_form.list_fields(model, declared), defaults, path.parent)
     assert form.read_values() == defaults

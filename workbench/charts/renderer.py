@@ -33,6 +33,10 @@ _NOT_DRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\u
 _END_MARK = "\n/* whole */"
 
 
+# The notebook server sets it for the kernels of notebooks that are open there.
+SESSION_VARIABLE = "JPY_SESSION_NAME"
+
+
 def is_headless() -> bool:
     """Is this kernel run by `workbench run`, so that its cells are not watched?"""
     return bool(os.environ.get("WORKBENCH_RUN_DIR"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -11,13 +12,18 @@ from workbench.indicators.measurement.session_config import SessionConfig, sessi
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest, build_request
 from workbench.indicators.recommendation.unit_pipeline import RecommendationType
 from workbench.live.file_picker import Pick
-from workbench.live.form import FieldGroup
+from workbench.live.form import ADDED, FieldGroup
 
 if TYPE_CHECKING:
     from workbench.indicators.history.history_points import HistoryFilter
 
 SAMPLE = "../data/samples/indicators/numpy"
 _SESSION = Pick("session", folders=("session.json",))
+_STACKS = Pick("stacks", files=("*.json", "*.yaml", "*.yml"))
+_SCRIPT = Pick("script", files=("*.py",))
+DEFAULT_ROUNDS = (10, 20, 30)
+# Intervals hold at every number of rounds, so that looking often costs nothing.
+QUICK_ROUNDS = (6, 7, 8, 9, 10)
 HISTORY_SAMPLE = "../data/samples/indicators/history/points.parquet"
 _HISTORY = Pick("source", files=("*.parquet", "*.db"))
 
@@ -26,15 +32,32 @@ class NotebookConfig(StrictModel):
     """Parameters of the notebook: the session to read or to measure, and the question."""
 
     FORM_GROUPS: ClassVar = (
-        FieldGroup("Live measurement", ("stacks", "indicators", "rounds", "threads"), when="live"),
+        FieldGroup("Live: stacks", ("stacks", "stack_files", "environments"), when="live"),
+        FieldGroup("Live: measurement", ("indicators", "rounds", "threads"), when="live"),
+        FieldGroup("Live: own scripts and suites", ("script", "pytest", "pyperf"), when="live"),
         FieldGroup("More settings", ("require", "seed")),
     )
 
     session: Annotated[str, _SESSION] = Field(default=SAMPLE, description="Folder of a recorded session.")
     live: bool = Field(default=False, description="Measure now, instead of reading a session.")
     stacks: list[str] = Field(default=[], description="Live: requirements, one stack each; the first is the baseline.")
+    stack_files: Annotated[list[str], _STACKS] = Field(
+        default=[], description="Live: stacks files or matrices.", json_schema_extra=ADDED
+    )
+    environments: list[str] = Field(
+        default=[], description="Live: existing environments, NAME=PATH each.", json_schema_extra=ADDED
+    )
     indicators: list[str] = Field(default=[], description="Live: indicators to measure, NAME:p=v,p=v.")
-    rounds: list[int] = Field(default=[10, 20, 30], description="Live: rounds after which to look and stop early.")
+    script: Annotated[list[str], _SCRIPT] = Field(
+        default=[], description="Live: scripts that print a document.", json_schema_extra=ADDED
+    )
+    pytest: Annotated[list[str], _SCRIPT] = Field(
+        default=[], description="Live: suites of pytest-benchmark.", json_schema_extra=ADDED
+    )
+    pyperf: Annotated[list[str], _SCRIPT] = Field(
+        default=[], description="Live: scripts that run pyperf.Runner.", json_schema_extra=ADDED
+    )
+    rounds: list[int] = Field(default=[], description="Live: rounds after which to look and stop early; empty: chosen.")
     threads: int = Field(default=1, ge=1, le=1024, description="Live: threads that libraries may use.")
     mix: str = Field(default="", description="metric=weight,…; empty: equal weights.")
     recommendation: RecommendationType = Field(default="performance", description="How to choose among stacks.")
@@ -43,8 +66,6 @@ class NotebookConfig(StrictModel):
 
     @model_validator(mode="after")
     def _check_source(self) -> NotebookConfig:
-        if self.live and len(self.stacks) < 1:
-            raise ValueError("live needs stacks, such as ['numpy==2.2.6', 'numpy==2.4.6']")
         if not self.live and not self.session:
             raise ValueError("without live, session must name a folder")
         return self
@@ -62,19 +83,36 @@ class NotebookConfig(StrictModel):
             mix=self.mix or None, type=self.recommendation, require=tuple(self.require), seed=self.seed
         )
 
-    @property
-    def measured(self) -> SessionConfig:
+    @classmethod
+    def measures_by_default(cls) -> bool:
+        """Whether a live session takes less than half a minute here and needs no package index."""
+        from workbench.indicators.stacks.found_environments import can_compare_environments
+
+        return can_compare_environments()
+
+    def build_session_config(self, folder: Path) -> SessionConfig:
         """The configuration of the session that is measured live.
+
+        Where no stacks are named, those environments are compared that are there: `folder` gets their matrix.
 
         Raises
         ------
         ConfigError
             A setting is invalid.
         """
+        from workbench.indicators.stacks.found_environments import write_environment_matrix
+
+        is_named = bool(self.stacks or self.stack_files or self.environments)
+        files = self.stack_files if is_named else [str(write_environment_matrix(folder))]
         return session_config(
             stack=tuple(self.stacks),
+            stacks=tuple(files),
+            python=tuple(self.environments),
             indicators=tuple(self.indicators),
-            rounds=tuple(self.rounds),
+            script=tuple(self.script),
+            pytest=tuple(self.pytest),
+            pyperf=tuple(self.pyperf),
+            rounds=tuple(self.rounds) or (DEFAULT_ROUNDS if is_named else QUICK_ROUNDS),
             threads=self.threads,
             seed=self.seed,
         )

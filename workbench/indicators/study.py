@@ -17,6 +17,7 @@ from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, char
 from workbench.indicators.config import NotebookConfig
 from workbench.indicators.contract.indicator import Case, Indicator
 from workbench.indicators.invariants import check_study
+from workbench.indicators.measurement.sessions import AREA
 from workbench.indicators.recommendation.conclusion import Recommendation
 from workbench.indicators.recommendation.metric_mix import Mix
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
@@ -34,6 +35,7 @@ from workbench.indicators.tables import (
     RUNS,
 )
 from workbench.live.result_widgets import WhatIfControls, slider_options
+from workbench.live.status_line import live_status_line
 from workbench.report.display import CellDisplay, KeyNumber, bullets
 
 if TYPE_CHECKING:
@@ -209,7 +211,8 @@ class Study:
 
     def next_steps(self) -> list[str]:
         """Next steps, in at most three sentences."""
-        folder = "RUN/session" if self.config.live else "SESSION"
+        session_id = self.comparison.observed.session.session_id
+        folder = f"RUN/session/{AREA}/{session_id}" if self.config.live else "SESSION"
         return summary.list_next_steps(self.comparison, self.recommendation, folder, live=self.config.live)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
@@ -271,14 +274,16 @@ def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | N
 
 def _measure_live_session(config: NotebookConfig, run: Run, indicator: type[Indicator] | None) -> Comparison:
     from workbench.indicators.measurement import sessions
-    from workbench.indicators.measurement.session_progress import select_watcher
+    from workbench.indicators.measurement.session_progress import RoundLines
     from workbench.indicators.shipped.indicator_classes import parse_case
 
     cases = [parse_case(text) for text in config.indicators] + (
         [Case.from_parameters(indicator)] if indicator is not None else []
     )
-    with select_watcher() as watcher:
-        outcome = sessions.start_session(config.measured, cases=cases, out=run.folder / "session", watcher=watcher)
+    settings = config.build_session_config(run.folder)
+    with live_status_line() as set_status:
+        watcher = RoundLines(set_status)
+        outcome = sessions.start_session(settings, cases=cases, out=run.folder / "session", watcher=watcher)
     return outcome.compared
 
 

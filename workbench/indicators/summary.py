@@ -14,6 +14,7 @@ from workbench.indicators.analysis.judgement import MIN_ROUNDS
 from workbench.indicators.measurement.session_report import count_more_rounds
 from workbench.indicators.recommendation.evidence import MIX, Justification, ratio_to_percent
 from workbench.report.display import KeyNumber, table
+from workbench.report.study import RUN_NOTE
 from workbench.stats.verdicts import DIFFERENT, SAME
 
 if TYPE_CHECKING:
@@ -24,6 +25,21 @@ if TYPE_CHECKING:
 
 MAX_SHOWN_ROWS = 30
 MAX_SENTENCES = 40
+
+
+def build_indicator_table() -> pl.DataFrame:
+    """The shipped indicators: name, question and parameters of each.
+
+    >>> build_indicator_table().row(3, named=True)["question"]
+    'How long does it take to sort random numbers?'
+    """
+    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
+
+    rows = [
+        (indicator.__name__, (indicator.__doc__ or "").split("\n")[0], ", ".join(indicator.parameters()))
+        for indicator in list_shipped_indicators()
+    ]
+    return pl.DataFrame(rows, schema=["indicator", "question", "parameters"], orient="row")
 
 
 def list_key_numbers(comparison: Comparison, recommendation: Recommendation) -> list[KeyNumber]:
@@ -76,7 +92,12 @@ def list_next_steps(comparison: Comparison, recommendation: Recommendation, fold
     more += [] if live else [measure_hint]
     if not comparison.sound:
         return [_format_repetition(comparison), *([] if live else [measure_hint])]
-    return [_format_decision(recommendation, folder), *more]
+    arms = comparison.observed.session.arms
+    is_there = any(arm.name == recommendation.answer.stack and arm.packages and not arm.lock_sha256 for arm in arms)
+    decision = _format_decision(recommendation, folder, is_there=is_there)
+    if "RUN/" in decision:
+        decision = f"{decision.removesuffix('.')}{RUN_NOTE}."
+    return [decision, *more]
 
 
 def _format_repetition(comparison: Comparison) -> str:
@@ -90,21 +111,22 @@ def _format_repetition(comparison: Comparison) -> str:
     return "Do not choose by this session; its reasons name what to measure again."
 
 
-def _format_decision(recommendation: Recommendation, folder: str) -> str:
-    """The first next step: install or keep a stack, or measure more."""
+def _format_decision(recommendation: Recommendation, folder: str, *, is_there: bool) -> str:
+    """The first next step: install or keep a stack, or measure more; `is_there`: it is an existing environment."""
     answer = recommendation.answer
     if answer.stack is None:
         return "Do not choose yet; the table of excluded stacks shows which constraint or check excluded each."
     words = ["workbench", "indicators", "recommend", folder, *_format_request_options(recommendation.request)]
     undecided = recommendation.table.select("rounds_needed", "n").iter_rows()
-    pinned = f"`{shlex.join([*words, '--requirements', 'requirements.txt'])}`"
+    pinned = f"; pinned, with hashes: `{shlex.join([*words, '--requirements', 'requirements.txt'])}`"
+    verb, pinned = ("Use", ", which is already installed") if is_there else ("Install", pinned)
     sentences = {
-        "better": f"Install {answer.stack}; pinned, with hashes: {pinned}.",
-        "best left": f"Install {answer.stack}, since the baseline is excluded; pinned, with hashes: {pinned}.",
-        "by type": f"Install {answer.stack} if its type fits: it was not chosen for speed.",
+        "better": f"{verb} {answer.stack}{pinned}.",
+        "best left": f"{verb} {answer.stack}, since the baseline is excluded{pinned}.",
+        "by type": f"{verb} {answer.stack} if its type fits: it was not chosen for speed.",
         "not decided": f"Keep {answer.stack}; to decide, measure more rounds: "
         f"`workbench indicators run --resume {shlex.quote(folder)} --more {count_more_rounds(undecided)}`"
-        " (on the machine that measured it).",
+        ", on the machine that measured it.",
     }
     return sentences.get(answer.kind, f"Keep {answer.stack}: no other stack is better by more than the margin.")
 

@@ -5,6 +5,7 @@ Headless, `configure_notebook` only validates the parameters, and the panel is n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,20 @@ def is_live() -> bool:
     from workbench.charts.renderer import is_headless, is_in_kernel
 
     return not is_headless() and is_in_kernel()
+
+
+def choose_mode(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with `live` chosen where it is null.
+
+    In a notebook that somebody has open in Jupyter it is what the model's `measures_by_default` says: a measurement
+    that takes under half a minute here. Everywhere else (batch runs, tests) it is false: a recording is shown.
+    """
+    if values.get("live", False) is not None:
+        return dict(values)
+    from workbench.charts.renderer import SESSION_VARIABLE
+
+    measures = getattr(model, "measures_by_default", None)
+    return {**values, "live": measures is not None and is_live() and SESSION_VARIABLE in os.environ and measures()}
 
 
 def configure_notebook(area: str, model: type[Config], namespace: Mapping[str, Any]) -> Config:
@@ -45,7 +60,7 @@ def configure_notebook(area: str, model: type[Config], namespace: Mapping[str, A
     """
     from workbench.live.form import select_values, validate_values
 
-    values = select_values(model, namespace)
+    values = choose_mode(model, select_values(model, namespace))
     if not is_live():
         return validate_values(model, values, area)
     from workbench.live.panel import get_panel

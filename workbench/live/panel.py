@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.charts.renderer import SESSION_VARIABLE
 from workbench.core.errors import WorkbenchError
 from workbench.core.files import default_out
 from workbench.core.formats import escape_html, format_duration, format_moment
@@ -27,7 +28,6 @@ ANSWER_CHARS = 300
 MAX_NAMED_SETTINGS = 3
 MAX_SETTING_CHARS = 48
 _panels: dict[str, Panel] = {}
-_NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
 _NO_FILE_HTML = (
     '<p class="wb-help">This notebook has no file in the kernel\'s folder: save it there to run it from here.</p>'
 )
@@ -103,7 +103,7 @@ def find_notebook(area: str, folder: Path | None = None) -> Path | None:
     Null when there is none; the panel then cannot start runs.
     """
     folder = folder or Path.cwd()
-    if named := os.environ.get(_NOTEBOOK_VARIABLE):
+    if named := os.environ.get(SESSION_VARIABLE):
         path = folder / Path(named).name
         if path.suffix == ".ipynb" and path.is_file():
             return path

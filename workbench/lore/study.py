@@ -12,6 +12,7 @@ from workbench.charts import renderer
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.core.formats import escape_html, format_number
 from workbench.core.tables import Table
+from workbench.live.status_line import SetStatus, live_status_line
 from workbench.lore import summary
 from workbench.lore.charts import chart_partitions, chart_ratios, chart_times
 from workbench.lore.config import NotebookConfig, format_operator_id, parse_settings
@@ -20,7 +21,7 @@ from workbench.lore.replays.lore_session import LoreSession
 from workbench.lore.replays.replay_outcome import ReplayOutcome, inspect_and_replay, replay_in_process
 from workbench.lore.spark_bridge.query_runs import build_plan_table, choose_operator
 from workbench.lore.spark_bridge.query_sources import OpenQuery, list_query_files
-from workbench.lore.summary import SetStatus, find_differing_settings, format_answer, live_status_line
+from workbench.lore.summary import find_differing_settings, format_answer
 from workbench.lore.tables import PLAN_TREE
 from workbench.report.display import CellDisplay, KeyNumber, headline, table
 from workbench.runs.run_folder import Run

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench.charts import renderer
 from workbench.core.formats import escape_html, fit_answer, format_bytes, format_number
 from workbench.report.display import CellDisplay, KeyNumber
 from workbench.report.study import RUN_NOTE
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from workbench.lore.replays.replay_outcome import ReplayOutcome
 
 
-SetStatus = Callable[[str], None]
 MAX_TEXT_CHARS = 20_000
 
 
@@ -266,27 +263,6 @@ def _format_ratio_step(outcome: ReplayOutcome) -> str:
         UNDECIDED: "Repeat more often, the interval is too wide to decide: `workbench run lore -p repeat=20`.",
     }
     return steps[outcome.ratio["verdict"]].format(b=format_other_side(outcome))
-
-
-@contextlib.contextmanager
-def live_status_line() -> Iterator[SetStatus]:
-    """A status line below the cell, cleared at the end; nothing in a headless run."""
-    if renderer.is_headless():
-        yield lambda _: None
-        return
-    from IPython.display import display
-
-    handle = display(CellDisplay("", ""), display_id=True)  # type: ignore[no-untyped-call]
-
-    def set_status(text: str) -> None:
-        if handle is not None:
-            handle.update(CellDisplay(f"<p>{escape_html(text)}</p>", text))
-
-    try:
-        yield set_status
-    finally:
-        if handle is not None:
-            handle.update(CellDisplay("", ""))
 
 
 def render_texts(parts: Mapping[str, str]) -> CellDisplay:

@@ -68,7 +68,7 @@ def gather_inputs(
     if config.specification is not None:
         return _gather_from_specification(config, fetch_script, offline, progress)
     environment = build_program_variables(config) if is_of_programs(config) else {}
-    has_scripts = cases is None and bool(config.script or config.pytest or config.pyperf)
+    has_scripts = bool(config.script or config.pytest or config.pyperf)
     session_cases = load_cases(config, cases, has_scripts=has_scripts)
     stacks, stood_for = solve_stacks(config, progress), None
     if config.reference is not None:

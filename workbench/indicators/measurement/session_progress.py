@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -34,10 +34,14 @@ class SessionWatcher:
 
 
 class RoundLines(terminal.StatusLines, SessionWatcher):
-    """Prints one line per round, with its failed runs and the time that is left at most."""
+    """Prints one line per round, with its failed runs and the time that is left at most.
 
-    def __init__(self) -> None:
+    `show_line`: Shows a line elsewhere than on stderr, such as below a cell.
+    """
+
+    def __init__(self, show_line: Callable[[str], None] | None = None) -> None:
         super().__init__()
+        self._show_line = show_line
         self._begun_s: float | None = None
         self._rounds = 0
         self._failed: Counter[str] = Counter()
@@ -79,6 +83,10 @@ class RoundLines(terminal.StatusLines, SessionWatcher):
     def report_note(self, text: str) -> None:
         """Report a note."""
         self.say(text)
+
+    def say(self, line: str) -> None:
+        """A line that stays, or the new status where `show_line` has room for one."""
+        super().say(line) if self._show_line is None else self._show_line(replace_controls(line))
 
 
 class RoundBar(RoundLines):

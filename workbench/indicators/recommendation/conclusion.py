@@ -213,9 +213,10 @@ def _answer_keep(
         reason, short_reason, more = _explain_undecided(undecided, margin)
         names = format_items(undecided, MAX_NAMES)
         sentence = f"Keep {baseline} for now: not decided for {names}, {reason}{more}"
+        others = "the other" if len(undecided) == 1 else f"{len(undecided)} others"
         claim = fit_answer(
             f"Keep {baseline}: none is proven faster; {names} {short_reason}.",
-            f"Keep {baseline}: none is proven faster; {len(undecided)} others {short_reason}.",
+            f"Keep {baseline}: none is proven faster; {others} {short_reason}.",
             f"Keep {baseline} for now: {names} not decided.",
             f"Keep {baseline} for now: {len(undecided)} other stacks are not decided.",
             f"Not decided: keep {baseline} for now.",
