@@ -192,13 +192,18 @@ def _check_filter(spark: SparkSession, serial_filter: str | None) -> None:
 
 def _stop_session(*, jvm: bool) -> None:
     """Stop Spark in this process, and its JVM when `jvm` is set."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if (spark := SparkSession._instantiatedSession) is not None:
-        spark.stop()
-    elif SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context.stop()
+    try:
+        if (spark := SparkSession._instantiatedSession) is not None:
+            spark.stop()
+        elif SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+    except (Py4JError, OSError):
+        # A JVM without memory or one that died cannot be told to stop; what it failed at is the error to report.
+        SparkSession._instantiatedSession = SparkContext._active_spark_context = None
     gateway = SparkContext._gateway
     if not jvm or gateway is None:
         return

@@ -489,7 +489,7 @@ class CrossValidation:
         return (
             f"Predicting each query from the other {ours['n_queries'] - 1} is off by about {off:.0f} %,"
             f" {ours['mean_over_constant']:.2f} of the error of assuming one ratio for all ({beside})."
-            f" The interval was right for {ours['n_covered']} of {ours['n_queries']}; {ours['worst_query']} was worst,"
+            f" {ours['n_covered']} of {ours['n_queries']} fell inside their interval; {ours['worst_query']} was worst,"
             f" off by {100 * math.expm1(ours['worst_absolute_log_error']):.0f} %.{self._format_recommendations(ours)}"
         )
 
