@@ -107,6 +107,7 @@ NOTEBOOKS = [
     pytest.param("07_fleet.ipynb", 2, setting("level", "0.6"), id="07", marks=pytest.mark.slow),
     pytest.param("08_profile.ipynb", 4, setting("top_operators", "3"), id="08", marks=pytest.mark.slow),
     pytest.param("09_history.ipynb", 1, setting("since", "2026-11-25T08:39"), id="09", marks=pytest.mark.slow),
+    pytest.param("10_forecasts.ipynb", 2, sort_a_table, id="10", marks=pytest.mark.slow),
 ]
 
 
