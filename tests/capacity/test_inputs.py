@@ -360,7 +360,7 @@ def test_a_plan_for_the_load_of_a_run_has_the_gpus_of_that_run(tmp_path: Path, m
     assert found.get_figure(peak.SERVICE_GPUS)["p95"] == recommended
     assert found.get_figure(peak.SERVICE_GPUS)["p50"] == median
     assert re.search(rf"peak needs (\d+ to )?{recommended} GPUs", found.answer)
-    assert f"edian {median} on" in found.details[0] or median == recommended
+    assert f"edian: {median} GPU" in found.details[0] or median == recommended
     assert any(note.startswith(f"The sizing run recommends {recommended} GPU") for note in found.notes)
 
 

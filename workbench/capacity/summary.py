@@ -32,7 +32,7 @@ def list_key_numbers(plan_study: Study) -> list[KeyNumber]:
         (peak.SPARK_GPUS, "Spark at its peak", "p95"),
         (peak.SERVICE_GPUS, "service at its peak", "p95"),
         (peak.NODES, "at the peak", "p95"),
-        (peak.COST_SCALED, "cost, each hour its own nodes", "p95"),
+        (peak.COST_SCALED, "cost if nodes scale by the hour", "p95"),
         (peak.COST_FIXED, "cost of these nodes all day", "p95"),
     ]
     return [
@@ -61,7 +61,7 @@ def _format_others(row: dict[str, Any], share: str, *, is_ordered: bool) -> str:
     others = [
         (name, _format_figure(row, other, is_ordered=is_ordered)) for other, name in names.items() if other != share
     ]
-    return ", ".join(f"{name} {format_number(figure)}" for name, figure in others)
+    return f"{names[share]}; " + ", ".join(f"{name} {format_number(figure)}" for name, figure in others)
 
 
 def list_next_steps(plan_study: Study) -> list[str]:
