@@ -391,7 +391,8 @@ def _describe_simulated_service(service: Service) -> str:
 def _format_middle(gpus: dict[str, Any], nodes: dict[str, Any]) -> str:
     """The medians as text; empty where they are the upper ends."""
     (n_gpus, n_nodes), high = ([_round_up_gpus(row[share]) for row in (gpus, nodes)] for share in ("p50", "p95"))
-    return "" if [n_gpus, n_nodes] == high else f"median: {format_number(n_gpus)} GPUs on {format_number(n_nodes)}; "
+    gpu = "GPU" if n_gpus == 1 else "GPUs"
+    return "" if [n_gpus, n_nodes] == high else f"median: {format_number(n_gpus)} {gpu} on {format_number(n_nodes)}; "
 
 
 def _format_law_reach(law: ScalingLaw, serving: ServiceLoad) -> str:

@@ -21,7 +21,10 @@ from workbench.core.files import CHECKOUT, SHIPPED, default_out
 
 PREFIX = "sample:"
 RECORDED_SAMPLE = "recorded sample"
+# A sample that is no recording: the run measured with it.
+SAMPLE_DATA = "sample data"
 FOLDER = SHIPPED / "data" / "samples"
+DATA_FOLDERS = ("lore", "scaletest/scenarios")
 LIST = "samples.json"
 _SUFFIX = re.compile(r"(\.(zstd|json|jsonl|gz|yaml|sql|csv|parquet))+$")
 
@@ -81,15 +84,18 @@ def spell_sample(path: str) -> str:
 
 
 def describe_samples(paths: Iterable[str]) -> str:
-    """The condition that inputs are recorded samples, from their paths in a run's record; empty for none.
+    """The condition that inputs are samples, recorded or data to measure with, from their paths in a run's record; empty for none.
 
     >>> describe_samples(["data/samples/sizing/app", "https://host/log"]), describe_samples(["app.zstd"])
     ('1 of 2 inputs is a sample', '')
+    >>> describe_samples(["data/samples/lore/query.sql"]), describe_samples(["data/samples/sizing/app"])
+    ('sample data', 'recorded sample')
     """
     full_paths = [CHECKOUT / path for path in paths]
     n_samples = sum(path.is_relative_to(FOLDER.resolve()) for path in full_paths)
     if n_samples in (0, len(full_paths)):
-        return RECORDED_SAMPLE if n_samples else ""
+        is_data = all(any(path.is_relative_to(FOLDER.resolve() / name) for name in DATA_FOLDERS) for path in full_paths)
+        return "" if not n_samples else SAMPLE_DATA if is_data else RECORDED_SAMPLE
     return f"{n_samples} of {len(full_paths)} inputs {'is a sample' if n_samples == 1 else 'are samples'}"
 
 
