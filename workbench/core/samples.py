@@ -84,7 +84,7 @@ def spell_sample(path: str) -> str:
 
 
 def describe_samples(paths: Iterable[str]) -> str:
-    """The condition that inputs are samples, recorded or data to measure with, from their paths in a run's record; empty for none.
+    """The condition that inputs are samples (recorded, or data to measure with), from their paths; empty for none.
 
     >>> describe_samples(["data/samples/sizing/app", "https://host/log"]), describe_samples(["app.zstd"])
     ('1 of 2 inputs is a sample', '')
