@@ -231,7 +231,7 @@ def test_a_damaged_trace_gives_rising_times_or_is_refused(content: bytes) -> Non
     with scratch() as place:
         path = place / "trace.txt"
         path.write_bytes(content)
-        times = harmless(lambda: request_plan.read_arrival_trace(path))
+        times = harmless(lambda: request_trace.read_request_trace(path).times_s)
         assert times is None or (times == sorted(times) and all(math.isfinite(time) for time in times))
 
 

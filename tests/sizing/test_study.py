@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,28 @@ def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(t
     assert _stored_verification(run.folder, config(users=61))(4).height == 0
     assert _stored_verification(run.folder, config(goals=["p95<=0.3"]))(4).height == 0
     assert _stored_verification(tmp_path / "none", config())(4).height == 0
+
+
+def test_a_trace_is_work_as_it_comes(tmp_path: Path) -> None:
+    trace = tmp_path / "azure.csv"
+    lines = [f"2026-01-01 00:00:{number / 20:09.6f},300,20" for number in range(400)]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines]) + "\n")
+    run = run_folder.start_run("sizing", tmp_path / "run")
+    found = build_study(config(trace=str(trace), users=20), run)
+    assert found.found.load_unit == "1/s"
+    assert found.measured.steps["arrivals"].unique().to_list() == ["trace"]
+    assert "Of the trace only the arrival times are used" in " ".join(found.notes)
+    assert run.record["inputs"][0]["path"] == str(trace)
+    with pytest.raises(ConfigError, match="set by another parameter"):
+        studied(tmp_path, trace=str(trace), settings=["arrivals=gamma"])
+    trace.write_text("".join(_session_line(number) for number in range(4)))
+    with pytest.raises(ConfigError, match="only a live run replays a trace of sessions"):
+        studied(tmp_path, trace=str(trace))
+
+
+def _session_line(number: int) -> str:
+    row = {"session_id": str(number), "timestamp": 1000 * number, "input_length": 100, "output_length": 20}
+    return json.dumps(row) + "\n"
 
 
 @pytest.mark.parametrize(

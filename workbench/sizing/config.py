@@ -33,6 +33,7 @@ Rate = Annotated[float, Field(gt=0, le=1_000_000)]
 GOAL_PATTERN = re.compile(
     rf"\s*(?:({'|'.join(metrics.METRICS)})[ :_]?)?p(\d{{1,2}}(?:\.\d+)?)\s*(?:<=?|=|:)\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*"
 )
+_TRACE = Pick("trace", files=("*.csv", "*.jsonl", "*.txt"))
 _SWEEP = Pick("sweep", folders=("sweep.json",))
 Speed = Annotated[float, Field(gt=0, le=1_000_000)]
 Gpus = Annotated[int, Field(ge=1, le=4096)]
@@ -356,7 +357,7 @@ class NotebookConfig(StrictModel):
             ("url", "protocol", "function", "target_confirm", "header_env", "time_scale"),
             when="live",
         ),
-        FieldGroup("More settings", ("settings", "seed")),
+        FieldGroup("More settings", ("trace", "settings", "seed")),
     )
 
     users: float = Field(gt=0, description="Load to serve: users, or arrivals per second in open loops.")
@@ -385,6 +386,11 @@ class NotebookConfig(StrictModel):
     function: str = Field(default="", description="Live: module:function, an async callable that takes a prompt.")
     target_confirm: str = Field(default="", description="Live: host of the url again, unless it is this machine.")
     header_env: list[str] = Field(default=[], description="Live: HEADER=VARIABLE, an environment variable each.")
+    trace: Annotated[str, _TRACE] = Field(
+        default="",
+        description="Recorded traffic to replay; users is then a rate per second.",
+        json_schema_extra=ADDED,
+    )
     settings: list[str] = Field(default=[], description="More fields of SweepConfig, NAME=VALUE each.")
     time_scale: float = Field(default=0.05, gt=0, le=10, description="Live simulator: factor on its times and limits.")
     sweep: Annotated[list[str], _SWEEP] = Field(
@@ -434,9 +440,10 @@ class NotebookConfig(StrictModel):
         pairs = (("turns", self.turns, 1), ("think_time_s", self.think_time_s, 0.0))
         sessions = {name: value for name, value, default in pairs if value != default}
         settings = parse_assignments(self.settings, where="settings")
-        if clashes := sorted({*settings} & {*SERVICE_FIELDS}):
+        traffic = {"arrivals": "trace", "trace": self.trace} if self.trace else {}
+        if clashes := sorted({*settings} & {*SERVICE_FIELDS, *traffic}):
             raise ConfigError("set by another parameter of the notebook", where="settings", found=clashes)
-        return sessions | settings
+        return sessions | traffic | settings
 
     @property
     def load(self) -> float:

@@ -245,8 +245,8 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
     RunFailedError
         A client process or the simulator died.
     """
-    for folder in config.sweep:
-        run.add_input(folder, digest=False)
+    for path in (*config.sweep, *([config.trace] if config.trace else [])):
+        run.add_input(path, digest=False)
     with notebook_watcher() as watcher, open_measurements(config, workflow, watcher) as measured:
         answer = compute_answer(
             measured.requests,

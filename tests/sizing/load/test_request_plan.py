@@ -17,6 +17,7 @@ from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalName, Arri
 from workbench.sizing.load.client_messages import StepLoad
 from workbench.sizing.load.load_driver import arrival_times
 from workbench.sizing.load.request_plan import Prompts, read_prompts
+from workbench.sizing.load.request_trace import read_request_trace
 
 
 def taken(prompts: Prompts, count: int, *, step: int = 0, share: int = 0, shares: int = 1) -> list[tuple[int, str]]:
@@ -177,7 +178,7 @@ def test_users_begin_evenly_and_never_after_the_ramp() -> None:
 def test_a_trace_file_has_a_time_a_line_and_comments(tmp_path: Path) -> None:
     path = tmp_path / "trace.txt"
     path.write_text("# recorded in May\n0\n0.5  # a burst\n\n0.5\n2\n")
-    assert request_plan.read_arrival_trace(path) == [0.0, 0.5, 0.5, 2.0]
+    assert read_request_trace(path).times_s == [0.0, 0.5, 0.5, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -194,9 +195,9 @@ def test_a_trace_that_is_none_is_refused(text: str, told: str, tmp_path: Path) -
     path = tmp_path / "trace.txt"
     path.write_text(text)
     with pytest.raises(InputError, match=told):
-        request_plan.read_arrival_trace(path)
+        read_request_trace(path)
 
 
 def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the trace"):
-        request_plan.read_arrival_trace(tmp_path / "none")
+        read_request_trace(tmp_path / "none")

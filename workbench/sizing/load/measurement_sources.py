@@ -48,6 +48,11 @@ class Measurements:
     server_metrics: pl.DataFrame | None = None
 
 
+_TIMES_ALONE = (
+    "Of the trace only the arrival times are used; the lengths are those of the service. A live run sends the trace's."
+)
+
+
 @contextlib.contextmanager
 def open_measurements(
     config: NotebookConfig, workflow: Workflow | None, watcher: SweepWatcher
@@ -85,7 +90,7 @@ def _measure_virtual(config: NotebookConfig) -> Measurements:
         goals,
         "simulated, virtual time",
         PointLimits.from_config(swept),
-        notes=["No request was sent; the same seed gives the same figures."],
+        notes=["No request was sent; the same seed gives the same figures.", *([_TIMES_ALONE] if swept.trace else [])],
         service=service,
         config=swept,
         verify=lambda gpus: virtual_time.simulate_verification(service, swept, config.load, gpus),

@@ -61,14 +61,6 @@ def ramp_start_s(number: int, users: int, ramp_s: float, seed: str) -> float:
     return ramp_s * (number + random.Random(f"{seed}/{number}").random()) / users  # noqa: S311
 
 
-def read_arrival_trace(path: str | Path) -> list[float]:
-    """Read arrival times from a file, in seconds, and sort them."""
-    times = sorted(list_recorded_times(path))
-    if len(times) < 2 or times[0] == times[-1]:
-        raise InputError("trace needs two different times", where=path, found=f"{len(times)} lines with a time")
-    return times
-
-
 def list_recorded_times(path: str | Path) -> list[float]:
     """Read the times of a file in its order: one number per line; `#` starts a comment."""
     path = Path(path)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from workbench.core.errors import ConfigError
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics
-from workbench.sizing.load import request_plan, sweep_plan
+from workbench.sizing.load import sweep_plan
 from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalSettings
 from workbench.sizing.load.request_plan import STEP_ITEMS
+from workbench.sizing.load.request_trace import read_request_trace
 from workbench.sizing.load.sweep_plan import LevelSchedule
 from workbench.sizing.simulation.cluster_model import Cluster, Conversation, Marks, Service, Workflow
 from workbench.sizing.tables import REQUESTS, STEPS
@@ -126,9 +128,18 @@ def _list_arrivals(config: SweepConfig, rate_per_s: float, number: int) -> Itera
     """Times of the arrivals; null in a closed loop, and for a Poisson process, which the cluster draws."""
     if config.arrivals in ("users", "poisson"):
         return None
-    trace_s = [] if config.trace is None else request_plan.read_arrival_trace(config.trace)
+    trace_s = [] if config.trace is None else _read_arrivals(config)
     settings = ArrivalSettings(rate_per_s, f"{config.seed}/{number}/arrivals", config.arrivals_cv, trace_s)
     return PROCESSES[config.arrivals].iterate_times(settings)
+
+
+def _read_arrivals(config: SweepConfig) -> list[float]:
+    assert config.trace is not None
+    trace = read_request_trace(config.trace, config.trace_replay)
+    if trace.sessions:
+        do = "set live to True and protocol to openai"
+        raise ConfigError("only a live run replays a trace of sessions", where="trace", found=config.trace, do=do)
+    return trace.times_s
 
 
 class VirtualDriver:
