@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
 from workbench.core.books import BOOKS, list_book_checks
+from workbench.core.errors import ConfigError
 from workbench.core.tables import Table
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.report.display import KeyNumber
@@ -36,6 +38,7 @@ from workbench.speedup.fleet.qualification import (
 from workbench.speedup.invariants import check_fleet, check_pair
 
 FACTORS_FILE = "factors.json"
+RECORDING_FOLDER = "recording"
 
 
 class _JudgedByReasons:
@@ -235,8 +238,25 @@ def _calibrate_recording(config: PairConfig | FleetConfig | NotebookConfig, run:
     return pair, calibrated
 
 
+def _record_pair(config: PairConfig, run: Run) -> Path:
+    """Record the configured queries on two engines with this machine's Spark, into the run folder."""
+    from workbench.live.status_line import live_status_line
+    from workbench.speedup.config import RecordConfig
+    from workbench.speedup.recording import recorder
+
+    if len(config.engines) != 2:
+        raise ConfigError("not a pair", where="engines", found=config.engines, allowed="two, such as spark and comet")
+    names = ("engines", "only", "scale", "sessions")
+    settings = {name: getattr(config, name) for name in names}
+    wanted = RecordConfig(queries=config.suite, out=run.folder / RECORDING_FOLDER, **settings)
+    with live_status_line() as set_status:
+        return recorder.record_suite(wanted, say=set_status).recording.folder
+
+
 def _study_pair(config: PairConfig, run: Run) -> PairStudy:
     overrides = parse_factors(config.set_factors)
+    if config.record:
+        config = config.model_copy(update={"recording_folder": str(_record_pair(config, run))})
     pair, calibrated = _calibrate_recording(config, run)
     left_out = cross_validate(calibrated, level=config.level) if len(calibrated.queries) >= MIN_QUERIES else None
     baseline = select_counted_runs(pair.measured, pair.baseline)
