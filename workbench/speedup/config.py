@@ -34,7 +34,7 @@ class PairConfig(StrictModel):
 
     FORM_GROUPS: ClassVar[tuple[FieldGroup, ...]] = (
         FieldGroup("Recording", ("engines", "suite", "only", "scale", "sessions"), when="record"),
-        FieldGroup("More settings", ("query", "set_factors", "level")),
+        FieldGroup("More settings", ("seed_method", "query", "set_factors", "level")),
     )
 
     recording_folder: Annotated[str, _RECORDING] = Field(
@@ -55,6 +55,9 @@ class PairConfig(StrictModel):
     )
     sessions: int = Field(
         default=5, ge=1, le=100, description="Record: sessions per engine, each a fresh JVM.", json_schema_extra=ADDED
+    )
+    seed_method: bool = Field(
+        default=False, description="Also predict by RAPIDS' own scripts.", json_schema_extra=ADDED
     )
     query: str = Field(default="", description="Query whose steps are shown first; the longest if empty.")
     set_factors: list[str] = Field(default=[], description="What-if factors, Operator=1.5 each.")

@@ -9,7 +9,8 @@ from typing import Literal
 import polars as pl
 
 from workbench.core.books import BOOKS, list_book_checks
-from workbench.core.errors import ConfigError
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.files import write_text
 from workbench.core.tables import Table
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.report.display import KeyNumber
@@ -39,6 +40,7 @@ from workbench.speedup.invariants import check_fleet, check_pair
 
 FACTORS_FILE = "factors.json"
 RECORDING_FOLDER = "recording"
+SEED_FACTORS_FILE = "seed_factors.csv"
 
 
 class _JudgedByReasons:
@@ -69,6 +71,7 @@ class PairStudy(_JudgedByReasons):
     calibrated: CalibrationResult
     left_out: CrossValidation | None
     what_if: WhatIf
+    seed_note: str = ""
 
     @property
     def answer(self) -> str:
@@ -87,7 +90,7 @@ class PairStudy(_JudgedByReasons):
         """How well left-out queries were predicted, or why none was."""
         if self.left_out is None:
             return f"Not shown: {len(self.calibrated.queries)} queries, and at least {MIN_QUERIES} are needed."
-        return " ".join(filter(None, [self.left_out.answer, self.calibrated.prediction_note]))
+        return " ".join(filter(None, [self.left_out.answer, self.calibrated.prediction_note, self.seed_note]))
 
     @property
     def validation(self) -> pl.DataFrame:
@@ -253,12 +256,36 @@ def _record_pair(config: PairConfig, run: Run) -> Path:
         return recorder.record_suite(wanted, say=set_status).recording.folder
 
 
+def _apply_seed_method(pair: Pair, calibrated: CalibrationResult, run: Run) -> tuple[dict[str, float] | None, str]:
+    """Estimates of left-out queries by RAPIDS' own scripts, and a note; their files go into the run folder."""
+    from workbench.speedup.compat_rapids_tools.accuracy import estimate_seed_ratios
+    from workbench.speedup.compat_rapids_tools.profile_folder import PROFILE_FOLDER, write_profile_folder
+    from workbench.speedup.compat_rapids_tools.profile_tables import build_seed_application
+    from workbench.speedup.compat_rapids_tools.seed_factors import generate_factors
+    from workbench.speedup.compat_rapids_tools.seed_log import explain_error, read_seed_logs
+
+    try:
+        ratios = estimate_seed_ratios(pair, calibrated.queries)
+        if ratios is None:
+            return None, "RAPIDS' scripts need logs of plain Spark and of an accelerator, of one recording."
+        first_logs = [side[0] for side in pair.logs]
+        cpu, gpu = ([build_seed_application(log) for log in read_seed_logs(path)] for path in first_logs)
+        write_text(run.folder / SEED_FACTORS_FILE, generate_factors(cpu, gpu).format_csv())
+        write_profile_folder(first_logs, run.folder)
+    except InputError as error:
+        return None, f"RAPIDS' scripts give no prediction: {explain_error(error)}."
+    return ratios, f"RAPIDS' scripts wrote {SEED_FACTORS_FILE} and {PROFILE_FOLDER} into the run folder."
+
+
 def _study_pair(config: PairConfig, run: Run) -> PairStudy:
     overrides = parse_factors(config.set_factors)
     if config.record:
         config = config.model_copy(update={"recording_folder": str(_record_pair(config, run))})
     pair, calibrated = _calibrate_recording(config, run)
-    left_out = cross_validate(calibrated, level=config.level) if len(calibrated.queries) >= MIN_QUERIES else None
+    left_out, seed_note = None, ""
+    if len(calibrated.queries) >= MIN_QUERIES:
+        ratios, seed_note = _apply_seed_method(pair, calibrated, run) if config.seed_method else (None, "")
+        left_out = cross_validate(calibrated, seed_ratios=ratios, level=config.level)
     baseline = select_counted_runs(pair.measured, pair.baseline)
     what_if = WhatIf(
         calibrated.model,
@@ -270,7 +297,7 @@ def _study_pair(config: PairConfig, run: Run) -> PairStudy:
         level=config.level,
         plans=read_candidate_plans(pair.measured, pair.candidate),
     )
-    return PairStudy(pair, calibrated, left_out, what_if)
+    return PairStudy(pair, calibrated, left_out, what_if, seed_note)
 
 
 def _study_fleet(config: FleetConfig | NotebookConfig, run: Run) -> FleetStudy:

@@ -12,8 +12,8 @@ from polars.testing import assert_frame_equal
 from tests.conftest import SAMPLES
 from workbench.core.errors import InputError
 from workbench.speedup.attribution.operator_explanation import read_sessions
-from workbench.speedup.commands.methods import estimate_seed_ratios
 from workbench.speedup.comparison import comparability, pair
+from workbench.speedup.compat_rapids_tools.accuracy import estimate_seed_ratios
 from workbench.speedup.fleet.fleet_logs import FactsCache
 from workbench.speedup.recording.recording_plan import load_recording
 

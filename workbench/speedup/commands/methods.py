@@ -22,7 +22,6 @@ from workbench.runs import run_folder
 from workbench.speedup import tables
 from workbench.speedup.attribution.operator_explanation import is_recording
 from workbench.speedup.calibration.factor_model import export_factor_csv
-from workbench.speedup.calibration.factors import RECORDING_MARK
 from workbench.speedup.calibration.pair_calibration import (
     CALIBRATED,
     MIN_QUERIES,
@@ -36,7 +35,7 @@ from workbench.speedup.comparison import pair as pairs
 from workbench.speedup.compat_rapids_tools import seed_factors as factor_files
 from workbench.speedup.compat_rapids_tools.accuracy import (
     compare_estimates,
-    estimate_left_out_ratios,
+    estimate_seed_ratios,
     format_validation_report,
 )
 from workbench.speedup.compat_rapids_tools.jvm_semantics import truncate_decimals
@@ -154,18 +153,6 @@ def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, lev
         is_valid=not pair.reasons,
         written=[", ".join(map(str, filter(None, (output, out))))],
     )
-
-
-def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:
-    """The seed method's estimates of left-out queries, from logs of plain Spark and an accelerator; otherwise null.
-
-    Null for joined recordings, whose queries are not named as in the logs.
-    """
-    if any(RECORDING_MARK in query for query in queries):
-        return None
-    if pair.engines[0] != "spark" or pair.engines[1] == "spark" or not all(pair.logs):
-        return None
-    return estimate_left_out_ratios(*pair.logs, queries, first_runs=pair.first_runs)
 
 
 def try_seed_method(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.core.errors import InputError
+from workbench.speedup.calibration.factors import RECORDING_MARK
+from workbench.speedup.comparison.pair import Pair
 from workbench.speedup.compat_rapids_tools.estimates import ApplicationEstimate, estimate_application
 from workbench.speedup.compat_rapids_tools.jvm_semantics import truncate_decimals
 from workbench.speedup.compat_rapids_tools.log_records import Query
@@ -193,6 +195,18 @@ def _format_comparison_table(rows: Sequence[EstimateComparison]) -> list[str]:
 
     cells = [[number, *vars(row).values()] for number, row in enumerate(rows)]
     return str(tabulate(cells, HEADS, tablefmt="psql")).splitlines()
+
+
+def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:
+    """The seed method's estimates of left-out queries, from logs of plain Spark and an accelerator; otherwise null.
+
+    Null for joined recordings, whose queries are not named as in the logs.
+    """
+    if any(RECORDING_MARK in query for query in queries):
+        return None
+    if pair.engines[0] != "spark" or pair.engines[1] == "spark" or not all(pair.logs):
+        return None
+    return estimate_left_out_ratios(*pair.logs, queries, first_runs=pair.first_runs)
 
 
 def estimate_left_out_ratios(

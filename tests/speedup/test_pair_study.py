@@ -1,4 +1,4 @@
-"""The notebook of a pair records one itself where it is told to; the recorder is planted."""
+"""What the notebook of a pair does where it is told to: record one (planted here), and predict by RAPIDS' scripts."""
 
 from __future__ import annotations
 
@@ -38,3 +38,17 @@ def test_a_pair_is_recorded_into_the_run_folder_and_read_from_there(
     assert (wanted.n_sessions, wanted.out) == (2, run.folder / "recording")
     with pytest.raises(ConfigError, match="not a pair"):
         build_study(config.model_copy(update={"engines": ["spark"]}), run)
+
+
+def test_the_scripts_of_rapids_predict_beside_and_leave_their_files(tmp_path: Path) -> None:
+    run = run_folder.start_run("speedup", tmp_path)
+    config = PairConfig(recording_folder=str(SAMPLES / "speedup" / "tpch-sf1"), seed_method=True)
+    found = build_study(config, run)
+    assert isinstance(found, PairStudy)
+    assert "seed" in found.scores["predictor"].to_list()
+    assert "seed_factors.csv" in found.left_out_answer
+    assert (run.folder / "seed_factors.csv").read_text().startswith("CPUOperator,Score\n")
+    assert len(list((run.folder / "rapids_4_spark_profile").iterdir())) == 2
+    facts_only = build_study(config.model_copy(update={"recording_folder": str(SAMPLE)}), run)
+    assert isinstance(facts_only, PairStudy)
+    assert "RAPIDS' scripts need logs" in facts_only.left_out_answer
