@@ -37,7 +37,9 @@ _LIVE_STYLE = """<style data-live>
 .wb-table th,.wb-table td{padding:3px 10px;border-bottom:1px solid rgba(128,136,148,.3);text-align:left!important}
 .wb-table .num{text-align:right!important}.wb-scroll{overflow-x:auto}
 .wb-answer{font-size:1.25em;line-height:1.4;margin:.2em 0}
-.wb-details{opacity:.8;max-width:60em}.wb-condition{font-weight:400;margin-left:.5em}.wb-chip{font-weight:600}
+.wb-details{opacity:.8;max-width:60em}.wb-chip{display:inline-block;font-weight:600;font-size:.9em;line-height:1.2;
+padding:2px 9px;margin:0 6px 2px 0;border:1px solid currentColor;border-radius:99px}
+.wb-condition{font-weight:400;border-style:dashed}
 .wb-keys{display:grid!important;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));
 gap:10px;margin:.8em 0!important;max-width:1020px}
 .wb-keys>div{border:1px solid rgba(128,136,148,.35);border-radius:8px;padding:10px 12px;min-width:0}
