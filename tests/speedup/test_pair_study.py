@@ -40,6 +40,7 @@ def test_a_pair_is_recorded_into_the_run_folder_and_read_from_there(
         build_study(config.model_copy(update={"engines": ["spark"]}), run)
 
 
+@pytest.mark.slow
 def test_the_scripts_of_rapids_predict_beside_and_leave_their_files(tmp_path: Path) -> None:
     run = run_folder.start_run("speedup", tmp_path)
     config = PairConfig(recording_folder=str(SAMPLES / "speedup" / "tpch-sf1"), seed_method=True)
