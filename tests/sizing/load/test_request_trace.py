@@ -309,6 +309,7 @@ def test_a_level_is_the_rate_of_the_part_of_a_trace_that_a_step_can_send(
     assert f"at {speed:.3g} times the speed" in notes[0]
 
 
+@pytest.mark.live
 def test_a_level_of_a_trace_has_the_name_of_what_was_offered(tmp_path: Path) -> None:
     # A step that is tight after 60 requests sends only the slow half of the part that has 40/s.
     path = write_times(tmp_path / "trace", (150, 1.0), (2000, 0.2))
