@@ -26,7 +26,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.frames import convert_frame, takes_frames
 from workbench.core.tables import Column, Table
 
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("0*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
 
 def list_rows(chart: Any) -> tuple[Any, list[Any]]:
@@ -54,8 +54,8 @@ def test_a_chart_of_pandas_is_that_of_polars(piece: Any) -> None:
 
 def iterate_chart_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Public functions of the chart modules that take a frame."""
-    places = [charts.__name__, *(f"workbench.{area}.charts" for area in ("capacity", "indicators", "lore"))]
-    places += [f"workbench.{area}.charts" for area in ("scaletest", "sizing", "speedup")]
+    folders = [path.parent for path in sorted((ROOT / "workbench").glob("*/charts*")) if path.suffix in ("", ".py")]
+    places = [charts.__name__, *(f"workbench.{folder.name}.charts" for folder in folders)]
     for place in places:
         module = importlib.import_module(place)
         for name, function in inspect.getmembers(module, inspect.isfunction):

@@ -26,7 +26,7 @@ from workbench.runs import threshold_gate
 
 pytestmark = pytest.mark.slow
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("0*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]*.ipynb"))
 CELL = "top: int = 10  # how many\nlog: str | None = None  # a path\nkind: Literal['a', 'b'] = 'a'  # which\n"
 
 

@@ -102,11 +102,12 @@ class Table:
         import polars as pl
 
         castable = (pl.Categorical, pl.Enum, pl.Null, pl.List(pl.Null))
-        for name, dtype in self.schema().items():
-            column = frame.get_column(name)
+        schema = self.schema()
+        for name in [name for name, dtype in schema.items() if frame.schema[name] != dtype]:
+            column, dtype = frame.get_column(name), schema[name]
             whole = column.dtype.is_integer() or (column.dtype.is_float() and bool((column % 1 == 0).all()))
             is_same = whole if dtype == pl.Int64 else dtype == pl.Float64 and column.dtype.is_numeric()
-            if column.dtype != dtype and (is_same or column.dtype in castable):
+            if is_same or column.dtype in castable:
                 frame = frame.with_columns(column.cast(dtype))
         return frame
 

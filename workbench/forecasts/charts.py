@@ -8,6 +8,7 @@ import polars as pl
 
 from workbench import charts
 from workbench.charts.scatter_chart import MAX_POINTS
+from workbench.core.frames import takes_frames
 
 if TYPE_CHECKING:
     import altair as alt
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 HELD, MISSED, OPEN_ENDED = "interval held", "interval missed", "no interval"
 
 
+@takes_frames
 def chart_outcomes(forecasts: pl.DataFrame) -> alt.Chart:
     """Each forecast with its interval against its outcome; `forecasts` is table FORECASTS.
 
@@ -53,6 +55,7 @@ def chart_outcomes(forecasts: pl.DataFrame) -> alt.Chart:
     )
 
 
+@takes_frames
 def chart_coverage(scores: pl.DataFrame) -> alt.Chart:
     """How many intervals held, by area, against the promised share; `scores` is table FORECAST_SCORES."""
     level = scores["level"].drop_nulls()

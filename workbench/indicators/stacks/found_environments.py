@@ -6,12 +6,13 @@ import contextlib
 import functools
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.core import files
+from workbench.core.child_process import run_command
+from workbench.core.errors import WorkbenchError
 
 THIS = "this kernel"
 THREADS = (1, 2)
@@ -71,17 +72,10 @@ def _list_pythons() -> Iterator[tuple[str, str]]:
 def _probe_numpy(python: str) -> str | None:
     """Folder of an interpreter's environment, if it has numpy and its packages are compiled; else null."""
     try:
-        process = subprocess.run(  # noqa: S603 - an interpreter that the user has registered
-            [python, "-I", "-c", _PROBE],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_TIMEOUT_S,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError):
+        printed = run_command([python, "-I", "-c", _PROBE], timeout_s=_PROBE_TIMEOUT_S, must_succeed=True).stdout
+    except (OSError, WorkbenchError):
         return None
-    prefix, packages = process.stdout.splitlines()[:2]
+    prefix, packages = printed.splitlines()[:2]
     modules = [path.parent for path in Path(packages).glob("*/__init__.py")]
     n_compiled = sum((folder / "__pycache__").is_dir() for folder in modules)
     return prefix if n_compiled >= _MIN_COMPILED_FRACTION * len(modules) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,8 +14,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
+from workbench.core.child_process import run_command
 from workbench.core.data_files import read_text_file
-from workbench.core.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.redaction import has_user_info, is_secret_name
 from workbench.core.schema import StrictModel, validate_model
 from workbench.indicators.stacks import stack_request, stack_sets, stack_solver, uv_tool
@@ -306,18 +306,11 @@ def find_python_version(wanted: str) -> str | None:
     search = uv_tool.run_uv(["python", "find", "--no-project", wanted], sources=None)
     if search.code != 0:
         return None
+    probe = [search.out.strip(), "-I", "-c", "import platform; print(platform.python_version())"]
     try:
-        process = subprocess.run(  # noqa: S603 - the interpreter that uv found
-            [search.out.strip(), "-I", "-c", "import platform; print(platform.python_version())"],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_TIMEOUT_S,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError):
+        version = run_command(probe, timeout_s=_PROBE_TIMEOUT_S, must_succeed=True).stdout.strip()
+    except (OSError, WorkbenchError):
         return None
-    version = process.stdout.strip()
     return version if re.fullmatch(r"3\.\d{1,2}\.\d{1,2}", version) else None
 
 
