@@ -25,9 +25,10 @@ import psutil
 from bench import shape
 from bench.shape import Row
 from tests.scaletest.observation.scripted import NAMESPACE, PODS, pod, scripted, until
+from workbench.kubernetes.client import Target, load_target
 from workbench.scaletest import observation
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, Target, load_target, parse_timestamp
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, parse_timestamp
 from workbench.scaletest.observation import clock_skew, run_records
 
 POD_BYTES = 3200

@@ -30,8 +30,9 @@ from typing import Any
 
 from bench import shape
 from bench.shape import Bar, Row, Trials
+from workbench.kubernetes.client import load_target
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, load_target
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection
 from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits

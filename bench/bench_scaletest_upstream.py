@@ -26,8 +26,9 @@ from typing import Any
 from bench import shape
 from bench.shape import Row
 from workbench.core.files import cache_folder
+from workbench.kubernetes.client import load_target
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster import cluster_lifecycle
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool

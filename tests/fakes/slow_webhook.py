@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.kubernetes.client import load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster import control_plane
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 

@@ -19,12 +19,12 @@ from workbench.indicators.analysis import observations
 from workbench.indicators.compat_thoth import amun_import, amun_specification, thoth_indicators
 from workbench.indicators.compat_thoth.thoth_indicators import PiMatmul
 from workbench.indicators.contract import documents
-from workbench.indicators.kubernetes import cluster_client
+from workbench.indicators.kubernetes import log_records
 from workbench.indicators.recommendation import metric_mix, recommendation_request, vulnerabilities
 from workbench.indicators.stacks import package_index, stack_request, stack_sets
 from workbench.indicators.stacks.uv_tool import _read_uv_document
-from workbench.indicators.store import archive, asv_results, import_formats, pyperf_suites
-from workbench.indicators.store.benchmark_import import ImportOptions
+from workbench.indicators.store import archive, pyperf_suites
+from workbench.indicators.store.benchmark_import import import_results
 
 pytestmark = pytest.mark.slow
 
@@ -134,7 +134,7 @@ def test_a_damaged_suite_of_pyperf_becomes_a_session_or_is_refused(data: st.Data
     with scratch() as place:
         (place / "suite.json").write_bytes(data.draw(json_documents([suite], most=2)))
         out = place / "out"
-        harmless(lambda: pyperf_suites.import_suites([place / "suite.json"], out), writes=out)
+        harmless(lambda: import_results("pyperf", [place / "suite.json"], out), writes=out)
 
 
 ASV = {
@@ -159,7 +159,7 @@ def test_damaged_results_of_asv_become_sessions_or_are_refused(data: st.DataObje
         path.write_bytes(data.draw(json_documents([ASV], most=2)))
         (place / "results" / "benchmarks.json").write_bytes(b'{"a.time_x": {"unit": "seconds", "version": "1"}}')
         out = place / "out"
-        harmless(lambda: asv_results.import_results([place / "results"], out), writes=out)
+        harmless(lambda: import_results("asv", [place / "results"], out), writes=out)
 
 
 RECORDED_TOOLS = {
@@ -179,8 +179,7 @@ def test_damaged_results_of_benchmark_tools_become_sessions_or_are_refused(data:
     with scratch() as place:
         path, out = place / "result.json", place / "out"
         path.write_bytes(data.draw(json_documents([document], most=2)))
-        run = import_formats.FORMATS[form].import_paths
-        harmless(lambda: run([path], out, ImportOptions(), lambda done, total: None), writes=out)
+        harmless(lambda: import_results(form, [path], out), writes=out)
 
 
 STACKS = {
@@ -283,7 +282,7 @@ LINES = [
 
 @fuzz(100, blocks=st.lists(damaged(LINES), max_size=4))
 def test_logs_of_pods_give_only_documents_that_are_signed(blocks: list[bytes]) -> None:
-    found = harmless(lambda: cluster_client.read_records([blocks], "00" * 32))
+    found = harmless(lambda: log_records.read_records([blocks], "00" * 32))
     assert found is not None
     assert not found.documents
 

@@ -19,8 +19,8 @@ from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents, json_lines, restructured
 from tests.fuzz.test_sizing import YAMLS
 from tests.scaletest.compat_runai.test_runai_files import sampled, submitted
+from workbench.kubernetes.client import load_target
 from workbench.scaletest.analysis import raw_tables, variants
-from workbench.scaletest.cluster_api import connection
 from workbench.scaletest.compat_runai import runai_files as upstream
 from workbench.scaletest.observation import audit_log, object_ledger, run_records
 from workbench.scaletest.observation.run_records import Acked, Beat, Begun, Failed, Gap, Intent, Load, Skew, Stopped
@@ -224,7 +224,7 @@ def test_a_damaged_kubeconfig_is_refused_without_its_secrets(document: Any, raw:
         path = place / "config"
         path.write_bytes(content)
         for context in (None, "c"):
-            harmless(lambda context=context: connection.load_target(path, context))  # type: ignore[misc]
+            harmless(lambda context=context: load_target(path, context))  # type: ignore[misc]
 
 
 POD = {

@@ -20,8 +20,9 @@ import pytest
 from tests.scaletest import owner_guard
 from workbench.cli.app import main
 from workbench.core.errors import MissingToolError
+from workbench.kubernetes.client import load_target
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import ClientLimit, ClusterSettings, NodePool

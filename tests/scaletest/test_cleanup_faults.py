@@ -13,8 +13,9 @@ from aiohttp import web
 from tests.scaletest import serving
 from tests.scaletest.making_scenarios import RUN
 from workbench.core.errors import ConfigError, InputError
+from workbench.kubernetes.client import Target
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.commands import cleanup as command
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.safety.run_cleanup import RECORD_LABEL, CleanupResult, build_record_name, list_run_records

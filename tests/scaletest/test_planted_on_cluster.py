@@ -14,10 +14,11 @@ import yaml
 
 from tests.fakes.slow_webhook import HOOK, slow_webhook
 from tests.scaletest.conftest import QUICK, fresh_namespace, programs, start_guarded_cluster
+from workbench.kubernetes.client import load_target
 from workbench.scaletest.analysis.bottlenecks import BOTTLENECK, CLIENT_LIMIT, SLOW_CALLS
 from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
 from workbench.scaletest.analysis.variants import build_league_table, combine_variants
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster import simulated_nodes
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import GPU_MODELS, NATIVE_GANGS, NodePool

@@ -28,11 +28,11 @@ def succeeded() -> Object:
 class Plane:
     """What is on it.
 
-    `status_of` gives a pod's status by its index, `log_of` its log; `refuse` may answer a request in its place
-    (method, kind, dry run) with a status and a message. `asked` has all requests in their order.
+    `status_of` gives a pod's status by its index, `log_of` its log, null if it is gone; `refuse` may answer a
+    request in its place (method, kind, dry run) with a status and a message. `asked` has all requests in their order.
     """
 
-    log_of: Callable[[int], bytes]
+    log_of: Callable[[int], bytes | None]
     status_of: Callable[[int], Object] = lambda _: succeeded()
     refuse: Callable[[str, str, bool], tuple[int, str] | None] = lambda *_: None
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -83,7 +83,8 @@ class Plane:
         if refused := self.refuse(method, kind, dry):
             return refused[0], {"message": refused[1]}
         if log:
-            return 200, self.log_of(int(name.split("-")[-2]))
+            text = self.log_of(int(name.split("-")[-2]))
+            return (404, {"message": f'pods "{name}" not found'}) if text is None else (200, text)
         if kind == "pods":
             return 200, {"items": self.pods()}
         return self._object(method, kind, name or body["metadata"]["name"], body, dry)

@@ -18,20 +18,20 @@ from tests.indicators.kubernetes.making import STACKS, Good, Pod, log_of
 from workbench.cli import app
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes.cluster_client import Cluster, connect_cluster
 from workbench.indicators.kubernetes.cluster_session import (
     format_instructions,
     plan_cluster_session,
     resume_cluster_session,
 )
 from workbench.indicators.kubernetes.job_manifests import cluster_options, parse_cluster_options
-from workbench.indicators.kubernetes.job_submission import load_signing_key
+from workbench.indicators.kubernetes.job_submission import connect_cluster, load_signing_key
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement import session_report
 from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import lock_session
 from workbench.indicators.measurement.stack_variants import build_stack_set
 from workbench.indicators.store import archive
+from workbench.kubernetes.client import Cluster
 from workbench.runs import run_folder
 
 CASES = [Case.from_parameters(Good)]

@@ -29,9 +29,10 @@ from workbench.indicators.kubernetes.job_manifests import (
     pack_config_maps,
     pod_user_id,
 )
-from workbench.indicators.kubernetes.job_submission import format_yaml, load_signing_key
+from workbench.indicators.kubernetes.job_submission import load_signing_key
 from workbench.indicators.measurement.session_plan import order_runs
 from workbench.indicators.store.archive import Session
+from workbench.kubernetes.manifests import format_yaml
 
 CASES = [Case.from_parameters(Good)]
 # The oldest Kubernetes that knows all fields, a middle and the newest that the validator brings.

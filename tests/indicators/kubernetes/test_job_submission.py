@@ -17,16 +17,16 @@ from tests.indicators.kubernetes.making import KEY, STACKS, Good, Pod, log_of, p
 from workbench.cli.app import main
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes.cluster_client import Cluster, connect_cluster
 from workbench.indicators.kubernetes.cluster_session import measure_on_cluster
 from workbench.indicators.kubernetes.job_manifests import build_manifests, build_object_name, cluster_options
-from workbench.indicators.kubernetes.job_submission import delete_objects, submit_objects
+from workbench.indicators.kubernetes.job_submission import connect_cluster, delete_objects, submit_objects
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement.rounds import Judge
 from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
+from workbench.kubernetes.client import Cluster
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 pytest.importorskip("kubernetes.client", reason="the Kubernetes client is not installed")
@@ -382,6 +382,45 @@ def test_the_command_says_what_is_wrong(
     code, out, err = told(capsys, folder, *(own if one == "OWN" else one for one in options))
     assert (code, out) == (2, "")
     assert named in err
+
+
+def test_a_pod_whose_log_is_gone_does_not_cost_the_others_theirs(
+    folder: Path, plane: Plane, cluster: Cluster, own: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = archive.read_session(folder)
+    submit_objects(cluster, build_manifests(session, STACKS, CASES, cluster_options(), key=KEY))
+    cluster.list_pods("")
+    kept = plane.log_of
+    plane.log_of = lambda number: kept(number) if number else None
+    code, out, _ = told(capsys, folder, "--indicator", own)
+    assert (code, out) == (1, "      3  runs collected\nrounds without any run: 0\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "named"),
+    [
+        ("users: [{token: swordfish\n", (), "not YAML, line 2"),
+        (None, (), "which cluster?"),
+        (None, ("--context", "here"), "0 finished pod(s)"),
+    ],
+    ids=["broken YAML", "no current context", "no current context, but one is named"],
+)
+def test_a_kubeconfig_that_is_broken_or_names_no_current_context(
+    text: str | None,
+    options: tuple[str, ...],
+    named: str,
+    folder: Path,
+    cluster: Cluster,
+    own: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(path.read_text().replace("current-context: here\n", "") if text is None else text)
+    code, _, err = told(capsys, folder, "--indicator", own, *options)
+    assert code == (1 if options else 2)
+    assert named in err
+    assert "swordfish" not in err
 
 
 @pytest.mark.cluster

@@ -17,8 +17,8 @@ import pytest
 from tests.indicators.kubernetes.making import KEY, PYTHON, STACKS, Good, Pod, collected, indicator, log_of, planned
 from tests.indicators.shipped.making import imported_names
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes.cluster_client import read_records
 from workbench.indicators.kubernetes.job_manifests import read_pod_programs
+from workbench.indicators.kubernetes.log_records import read_records
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.store import archive
 

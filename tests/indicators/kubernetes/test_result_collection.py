@@ -11,8 +11,8 @@ import pytest
 from tests.indicators.kubernetes.making import KEY, Good, collected, indicator, planned
 from workbench.core.errors import InputError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes import cluster_client
-from workbench.indicators.kubernetes.cluster_client import RecordKey, read_records
+from workbench.indicators.kubernetes import log_records
+from workbench.indicators.kubernetes.log_records import RecordKey, read_records
 from workbench.indicators.kubernetes.pod import RecordWriter
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.store import archive
@@ -269,11 +269,11 @@ def test_a_document_of_two_megabytes_comes_in_many_lines_and_arrives(capfd: pyte
 def test_a_document_that_unpacks_to_too_much_is_not_taken_and_a_log_too_large_refused(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_client, "MAX_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(log_records, "MAX_DOCUMENT_BYTES", 1000)
     RecordWriter(bytes.fromhex(KEY), 0).write_document(0, {"stdout": "a" * 2000})
     found = read_records([[said(capfd)]], KEY)
     assert (found.documents, len(found.torn)) == ({}, 1)
-    monkeypatch.setattr(cluster_client, "MAX_LOG_BYTES", 1000)
+    monkeypatch.setattr(log_records, "MAX_LOG_BYTES", 1000)
     with pytest.raises(InputError, match="too large"):
         read_records([[b"a" * 600, b"a" * 600]], KEY)
 

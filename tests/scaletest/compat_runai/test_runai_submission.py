@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.scaletest.cluster_api.test_connection import written
+from tests.kubernetes.test_client import written
 from tests.scaletest.conftest import Scaletest
 from tests.scaletest.safety.facts_of_clusters import cluster
 from workbench.core.errors import ConfigError, InputError

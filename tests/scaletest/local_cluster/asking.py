@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from workbench.scaletest.cluster_api.connection import Answer, Connection, load_target
+from workbench.kubernetes.client import load_target
+from workbench.scaletest.cluster_api.connection import Answer, Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 GUARD_S = 120

@@ -14,7 +14,8 @@ from typing import Any
 from aiohttp import web
 
 from tests.scaletest.serving import served
-from workbench.scaletest.cluster_api.connection import Connection, Target
+from workbench.kubernetes.client import Target
+from workbench.scaletest.cluster_api.connection import Connection
 
 NAMESPACE = "workbench-scripted"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.scaletest.cluster_api.test_connection import written
+from tests.kubernetes.test_client import written
 from tests.scaletest.making_scenarios import lines_of
 from tests.scaletest.observation.scripted import NAMESPACE, PODS, ScriptedApi, pod, scripted
 from workbench.core.errors import ConfigError, RunFailedError

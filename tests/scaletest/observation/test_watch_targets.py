@@ -12,8 +12,8 @@ import pytest
 
 from tests.scaletest.observation.scripted import NAMESPACE, ScriptedApi, scripted
 from workbench.core.errors import ConfigError
+from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.api_discovery import ApiResource
 from workbench.scaletest.cluster_api.connection import ApiError, parse_timestamp
 from workbench.scaletest.observation import run_records, watch_targets
 from workbench.scaletest.observation.object_ledger import Event, Node, ObjectLedger, Pod, Scope, Sight

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from tests.scaletest.serving import served
-from workbench.scaletest.cluster_api.connection import Connection, Target
+from workbench.kubernetes.client import Target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.safety.cluster_setup import (
     build_setup_objects,
     format_next_steps,

@@ -14,7 +14,8 @@ import pytest
 from tests.scaletest.making_scenarios import scenario
 from tests.scaletest.safety.facts_of_clusters import cluster, node
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest.cluster_api.connection import Connection, Target
+from workbench.kubernetes.client import Target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.safety import confirmation
 from workbench.scaletest.safety.cluster_facts import ClusterFacts
 

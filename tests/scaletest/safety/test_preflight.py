@@ -11,7 +11,8 @@ from aiohttp import web
 from tests.scaletest.making_scenarios import RUN, scenario
 from tests.scaletest.observation.scripted import scripted
 from tests.scaletest.serving import served
-from workbench.scaletest.cluster_api.connection import MAX_TRIES, Connection, Target
+from workbench.kubernetes.client import Target
+from workbench.scaletest.cluster_api.connection import MAX_TRIES, Connection
 from workbench.scaletest.safety.cluster_facts import Finding
 from workbench.scaletest.safety.preflight import (
     _check_dry_run,

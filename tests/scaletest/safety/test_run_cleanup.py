@@ -13,9 +13,11 @@ from tests.scaletest.conftest import fresh_namespace
 from tests.scaletest.local_cluster.asking import on
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.core.errors import ConfigError, InputError
+from workbench.kubernetes.client import Target
+from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.api_discovery import PODS, ApiResource
-from workbench.scaletest.cluster_api.connection import Connection, Target
+from workbench.scaletest.cluster_api.api_discovery import PODS
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.safety.cluster_setup import set_up_cluster

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.scaletest.making_scenarios import scenario
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.kubernetes.client import load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.safety.cluster_facts import inspect_cluster

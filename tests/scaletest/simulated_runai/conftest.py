@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.scaletest.conftest import fresh_namespace
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.kubernetes.client import load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.simulated_runai.runai_objects import RunaiKind

@@ -7,7 +7,7 @@ import pytest
 
 from tests.scaletest.simulated_runai.conftest import admin
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.scaletest.cluster_api.connection import Target
+from workbench.kubernetes.client import Target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.simulated_runai.runai_objects import CRDS, TRAINING, build_definition, install_kinds

@@ -13,8 +13,9 @@ from typing import Any
 from aiohttp import web
 
 from tests.scaletest.serving import served
+from workbench.kubernetes.client import Target
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import Connection, Target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
 
 NAMESPACE = "workbench-scripted"

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from workbench.core.errors import ConfigError, MissingToolError
-from workbench.scaletest.cluster_api.connection import Target
+from workbench.kubernetes.client import Target
 from workbench.scaletest.command import app
 from workbench.scaletest.scenario.scenario_file import parse_scenario
 from workbench.scaletest.scenario.workload_plan import draw_plan

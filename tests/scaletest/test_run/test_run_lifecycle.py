@@ -18,10 +18,11 @@ import yaml
 from tests.conftest import ROOT
 from tests.scaletest.conftest import reasons_of_the_run
 from tests.scaletest.making_scenarios import lines_of
+from workbench.kubernetes.client import load_target
 from workbench.runs import run_folder
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file

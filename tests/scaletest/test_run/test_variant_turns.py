@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from tests.fakes import scale_runs
 from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.kubernetes.client import Target
 from workbench.runs import run_folder
 from workbench.scaletest.analysis import variants
-from workbench.scaletest.cluster_api.connection import Target
 from workbench.scaletest.command import app
 from workbench.scaletest.commands.run import _print_turns
 from workbench.scaletest.observation import run_records

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from workbench.core.errors import ConfigError, RunFailedError
+from workbench.kubernetes.client import Target
 from workbench.runs import run_folder
 from workbench.scaletest.analysis import raw_tables, run_analysis
-from workbench.scaletest.cluster_api.connection import Connection, Target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety.cluster_facts import ClusterFacts
 from workbench.scaletest.safety.run_cleanup import CleanupResult

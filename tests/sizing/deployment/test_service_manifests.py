@@ -11,13 +11,13 @@ import yaml
 
 from tests.sizing.conftest import Sizing
 from tests.sizing.making import row_of
+from workbench.kubernetes.manifests import format_yaml
 from workbench.runs import run_folder
 from workbench.sizing.deployment.replica_plan import plan_replicas
 from workbench.sizing.deployment.service_manifests import (
     ServiceSpec,
     autoscaling_target,
     build_manifests,
-    format_manifests_yaml,
 )
 from workbench.sizing.tables import ESTIMATES, POINTS, VERIFICATION
 
@@ -41,7 +41,7 @@ def test_every_object_is_valid_by_the_schemas_of_kubernetes(version: str, gpus_p
     selected = {"nvidia.com/gpu.product": "X"}
     deployed = ServiceSpec(name="chat", namespace="llm", image="a/b:1", args=["--model", "m"], node_selector=selected)
     found = build_manifests(plan_replicas(14, gpus_per_replica=gpus_per_replica), deployed, in_flight=20.0)
-    for one in yaml.safe_load_all(format_manifests_yaml(found, ["a note"])):
+    for one in yaml.safe_load_all(format_yaml(found, ["a note"])):
         validator.validate(one, version, strict=True)
     assert [one["kind"] for one in found] == ["Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"]
 

@@ -44,9 +44,9 @@ def collect(
     """
     from workbench.console.terminal import print_text
     from workbench.indicators.kubernetes import job_submission, result_collection
-    from workbench.indicators.kubernetes.cluster_client import connect_cluster, read_blocks
     from workbench.indicators.kubernetes.job_manifests import build_label_selector
-    from workbench.indicators.kubernetes.job_submission import load_signing_key, read_options
+    from workbench.indicators.kubernetes.job_submission import connect_cluster, load_signing_key, read_options
+    from workbench.indicators.kubernetes.log_records import read_blocks
 
     cases = _load_cases(folder, indicator or [])
     key = load_signing_key(folder)

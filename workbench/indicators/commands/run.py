@@ -205,9 +205,8 @@ def _measure_on_cluster(
 ) -> SessionOutcome:
     """Plan a session for a cluster or read a planned one, and make its missing rounds there."""
     from workbench.indicators.kubernetes import cluster_session
-    from workbench.indicators.kubernetes.cluster_client import connect_cluster
     from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
-    from workbench.indicators.kubernetes.job_submission import read_options
+    from workbench.indicators.kubernetes.job_submission import connect_cluster, read_options
     from workbench.indicators.measurement.session_config import SessionConfig
 
     options = parse_cluster_options(place.cluster) if resume is None else read_options(resume)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes.cluster_client import Cluster
 from workbench.indicators.kubernetes.job_manifests import (
     CONTAINER,
     ClusterOptions,
@@ -40,6 +39,7 @@ from workbench.indicators.stacks.environments import refuse_large_downloads
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
+from workbench.kubernetes.client import Cluster
 from workbench.runs import run_folder
 
 

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -35,12 +36,10 @@ from workbench.indicators.measurement.session_plan import (
 )
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store.archive import Session
+from workbench.kubernetes.manifests import LABEL_NAME, LABEL_VALUE, RESOURCE_NAME, Object, build_object
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-LABEL_NAME = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 IMAGE = re.compile(r"[a-zA-Z0-9][A-Za-z0-9._/:-]{0,300}(@sha256:[0-9a-f]{64})?")
-RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 SECRET_KEY = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}")
 TOLERATION = re.compile(r"(?P<key>[^=:\s]+)(=(?P<value>[^:\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
 MiB = 1 << 20
@@ -50,7 +49,6 @@ MAX_MAPS = 16
 _MEASUREMENT = "workbench.indicators.measurement"
 _MEASUREMENT_PARTS = ("launcher.py", "machine_readings.py", "resource_limits.py", "run_isolation.py", "run_messages.py")
 _SPARE_BYTES = 16 << 10
-Object = dict[str, Any]
 APP = "workbench-indicators"
 SESSION_LABEL = "workbench-session"
 CONTAINER = "measure"
@@ -61,11 +59,6 @@ ROUNDS = "workbench-rounds"
 RUNNER_BYTES = 256 << 20
 _ARCHITECTURES = {"linux_x86_64": "amd64", "linux_aarch64": "arm64"}
 _FOLDERS = {"bundle": "/bundle", "environments": "/environments", "scratch": "/scratch"}
-_LOCKED: Object = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 
 
 def _match_pattern(pattern: re.Pattern[str], allowed: str) -> AfterValidator:
@@ -155,7 +148,7 @@ class ClusterOptions(FiniteModel):
         (), description="KEY[=VALUE][:EFFECT]."
     )
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="GPUs of a pod.")
-    gpu_resource: Annotated[str, _match_pattern(RESOURCE, "domain/name")] = Field(
+    gpu_resource: Annotated[str, _match_pattern(RESOURCE_NAME, "domain/name")] = Field(
         "nvidia.com/gpu", description="Resource name of a GPU."
     )
     cpus: Annotated[int, Field(ge=1, le=1024)] | None = Field(
@@ -244,10 +237,26 @@ def build_pod_files(
     files |= {_source_key(text): text for _, text in texts}
     locks = {arm.stack_key: f"lock-{by_key[arm.stack_key].lock_sha256[:16]}.txt" for arm in session.arms}
     files |= {name: by_key[key].lock for key, name in locks.items()}
-    files |= _build_round_orders(session, [case.label for case in session.cases], [arm.name for arm in session.arms])
+    labels, arms = [case.label for case in session.cases], [arm.name for arm in session.arms]
+    # Each round's runs as (position, case, arm), by numbers; a file for so many rounds.
+    orders: dict[str, dict[str, list[tuple[int, int, int]]]] = {}
+    for slot in order_runs(session):
+        of_round = orders.setdefault(f"order-{slot.round // ROUNDS_A_FILE}.json", {}).setdefault(str(slot.round), [])
+        of_round.append((slot.position, labels.index(slot.case), arms.index(slot.arm)))
+    files |= {name: json.dumps(order, separators=(",", ":")) + "\n" for name, order in orders.items()}
     limits = RunLimits(memory_bytes=None if options.gpus else session.memory_bytes, processes=processes)
     plan = {
-        **_build_plan(session, options, limits),
+        # Holds for all runs of all rounds.
+        "arms": [{"name": arm.name, "environment": number} for number, arm in enumerate(session.arms)],
+        "threads": session.run_threads,
+        "cpus": count_pod_cores(session, options),
+        "gpus": options.gpus,
+        "timeout_s": session.run_timeout_s,
+        "stdout_bytes": STDOUT_BYTES,
+        "stderr_bytes": STDERR_BYTES,
+        "isolation": _describe_isolation(options, limits),
+        "limits": asdict(limits),
+        "cpu_s": int(session.run_timeout_s * session.run_threads) + 1,
         "rounds": list(rounds),
         "cases": [
             {
@@ -283,22 +292,6 @@ def read_pod_programs() -> dict[str, str]:
     }
 
 
-def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) -> dict[str, Any]:
-    """Build the plan that holds for all runs of all rounds."""
-    return {
-        "arms": [{"name": arm.name, "environment": number} for number, arm in enumerate(session.arms)],
-        "threads": session.run_threads,
-        "cpus": count_pod_cores(session, options),
-        "gpus": options.gpus,
-        "timeout_s": session.run_timeout_s,
-        "stdout_bytes": STDOUT_BYTES,
-        "stderr_bytes": STDERR_BYTES,
-        "isolation": _describe_isolation(options, limits),
-        "limits": asdict(limits),
-        "cpu_s": int(session.run_timeout_s * session.run_threads) + 1,
-    }
-
-
 def count_pod_cores(session: Session, options: ClusterOptions) -> int:
     """Count the whole cores of a pod: one in addition to the threads, so that the runner never slows a run."""
     return options.cpus or session.run_threads + 1
@@ -307,15 +300,6 @@ def count_pod_cores(session: Session, options: ClusterOptions) -> int:
 def _source_key(text: str) -> str:
     """One name for one text: indicators share files."""
     return f"source-{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
-
-
-def _build_round_orders(session: Session, cases: list[str], arms: list[str]) -> dict[str, str]:
-    """Each round's runs as (position, case, arm), by numbers; a file for so many rounds."""
-    orders: dict[str, dict[str, list[tuple[int, int, int]]]] = {}
-    for slot in order_runs(session):
-        of_round = orders.setdefault(f"order-{slot.round // ROUNDS_A_FILE}.json", {}).setdefault(str(slot.round), [])
-        of_round.append((slot.position, cases.index(slot.case), arms.index(slot.arm)))
-    return {name: json.dumps(rounds, separators=(",", ":")) + "\n" for name, rounds in orders.items()}
 
 
 def _describe_isolation(options: ClusterOptions, limits: RunLimits) -> dict[str, str]:
@@ -375,30 +359,54 @@ def build_manifests(
     wanted = list(range(count_max_rounds(session))) if rounds is None else list(rounds)
     _check_session(session, stacks, wanted, key)
     name = build_object_name(session.session_id)
+    labels = {
+        "app.kubernetes.io/name": APP,
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/component": "measurement",
+        "app.kubernetes.io/managed-by": "workbench",
+        SESSION_LABEL: name,
+    }
     files = build_pod_files(session, stacks, cases, options, rounds=wanted, processes=processes)
-    spread = pack_config_maps(files)
-    maps: list[Object] = [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": _build_metadata(f"{name}-{at}", session, options),
-            "data": content,
-        }
-        for at, content in enumerate(spread)
+    build = partial(build_object, namespace=options.namespace, labels=labels)
+    maps = [
+        build("v1", "ConfigMap", f"{name}-{at}", data=content) for at, content in enumerate(pack_config_maps(files))
     ]
-    named = [config_map["metadata"]["name"] for config_map in maps]
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _build_metadata(name, session, options),
-        "type": "Opaque",
-        "stringData": {KEY: key},
+    dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
+    policy = {
+        "podSelector": {"matchLabels": {SESSION_LABEL: name}},
+        # Ingress without a rule: no connections are allowed.
+        "policyTypes": ["Ingress", "Egress"],
+        "egress": [dns, *map(parse_egress_rule, options.egress)],
+    }
+    runs = sum(slot.round == 0 for slot in order_runs(session))
+    # Of a round: installation, and all runs at their limits.
+    deadline_s = math.ceil(options.install_s + runs * (session.run_timeout_s + 2) + GRACE_S)
+    pod = _build_pod(name, session, stacks, options, [config_map["metadata"]["name"] for config_map in maps])
+    annotations = {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
+        ROUNDS: json.dumps(wanted),
+    }
+    job = {
+        "completionMode": "Indexed",
+        "completions": len(wanted),
+        # One round at a time, because two pods on one node would interfere.
+        "parallelism": 1,
+        # A failed round is not retried automatically and does not stop the others.
+        "backoffLimitPerIndex": 0,
+        "podReplacementPolicy": "Failed",
+        "activeDeadlineSeconds": deadline_s * len(wanted),
+        "ttlSecondsAfterFinished": options.ttl_s,
+        "template": {
+            "metadata": {"labels": labels, "annotations": annotations},
+            "spec": pod | {"activeDeadlineSeconds": deadline_s},
+        },
     }
     return [
         *maps,
-        secret,
-        _build_network_policy(name, session, options),
-        _build_job(name, session, stacks, options, wanted, named),
+        build("v1", "Secret", name, type="Opaque", stringData={KEY: key}),
+        build("networking.k8s.io/v1", "NetworkPolicy", name, spec=policy),
+        build("batch/v1", "Job", name, spec=job),
     ]
 
 
@@ -471,88 +479,16 @@ def _check_session(session: Session, stacks: Sequence[Stack], rounds: list[int],
         raise ConfigError("stacks need several Python versions, but an image has one", found=sorted(pythons))
 
 
-def _build_labels(session: Session) -> dict[str, str]:
-    return {
-        "app.kubernetes.io/name": APP,
-        "app.kubernetes.io/instance": build_object_name(session.session_id),
-        "app.kubernetes.io/component": "measurement",
-        "app.kubernetes.io/managed-by": "workbench",
-        SESSION_LABEL: build_object_name(session.session_id),
-    }
-
-
-def _build_metadata(name: str, session: Session, options: ClusterOptions) -> Object:
-    return {"name": name, "namespace": options.namespace, "labels": _build_labels(session)}
-
-
-def _build_network_policy(name: str, session: Session, options: ClusterOptions) -> Object:
-    """Policy of the session's pods: name lookups and the allowed egress, nothing else."""
-    dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _build_metadata(name, session, options),
-        "spec": {
-            "podSelector": {"matchLabels": {SESSION_LABEL: name}},
-            # Ingress without a rule: no connections are allowed.
-            "policyTypes": ["Ingress", "Egress"],
-            "egress": [dns, *map(parse_egress_rule, options.egress)],
-        },
-    }
-
-
-def _build_job(
-    name: str,
-    session: Session,
-    stacks: Sequence[Stack],
-    options: ClusterOptions,
-    rounds: list[int],
-    maps: list[str],
-) -> Object:
-    """The Job: a pod per round, one after the other, none of them retried; `maps` are the names of its ConfigMaps."""
-    deadline_s = _pod_deadline_s(session, options)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _build_metadata(name, session, options),
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": len(rounds),
-            # One round at a time, because two pods on one node would interfere.
-            "parallelism": 1,
-            # A failed round is not retried automatically and does not stop the others.
-            "backoffLimitPerIndex": 0,
-            "podReplacementPolicy": "Failed",
-            "activeDeadlineSeconds": deadline_s * len(rounds),
-            "ttlSecondsAfterFinished": options.ttl_s,
-            "template": {
-                "metadata": {
-                    "labels": _build_labels(session),
-                    "annotations": {
-                        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-                        "karpenter.sh/do-not-disrupt": "true",
-                        ROUNDS: json.dumps(rounds),
-                    },
-                },
-                "spec": _build_pod(name, session, stacks, options, maps) | {"activeDeadlineSeconds": deadline_s},
-            },
-        },
-    }
-
-
-def _pod_deadline_s(session: Session, options: ClusterOptions) -> int:
-    """Time limit of a round: installation, and all runs at their limits."""
-    runs = sum(slot.round == 0 for slot in order_runs(session))
-    return math.ceil(options.install_s + runs * (session.run_timeout_s + 2) + GRACE_S)
-
-
 def _build_pod(
     name: str, session: Session, stacks: Sequence[Stack], options: ClusterOptions, maps: list[str]
 ) -> Object:
     """Specification of a pod: it installs the stacks, then measures its round as a user without rights."""
     user = pod_user_id(session.session_id)
     architecture = _ARCHITECTURES[stacks[0].platform]
-    environments = _format_size(options.environments_bytes or _estimate_environments_bytes(session, stacks))
+    # Unpacked and compiled packages are several times the size of wheels; an unknown one counts as 1 GiB.
+    downloads = {stack.key: stack.download_bytes or 1 << 30 for stack in stacks}
+    estimate_bytes = (2 << 30) + 8 * sum(downloads[arm.stack_key] for arm in session.arms)
+    environments = _format_size(options.environments_bytes or estimate_bytes)
     pod: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -586,14 +522,6 @@ def _build_pod(
     return pod
 
 
-def _estimate_environments_bytes(session: Session, stacks: Sequence[Stack]) -> int:
-    """Disk for all environments; unpacked and compiled packages are several times the size of wheels."""
-    by_key = {stack.key: stack for stack in stacks}
-    unknown = 1 << 30
-    total_bytes = sum(by_key[arm.stack_key].download_bytes or unknown for arm in session.arms)
-    return (2 << 30) + 8 * total_bytes
-
-
 def _format_size(count: int) -> str:
     return f"{math.ceil(count / 2**20)}Mi"
 
@@ -613,7 +541,11 @@ def _build_container(session: Session, options: ClusterOptions, script: str, env
         "workingDir": _FOLDERS["scratch"],
         # Equal requests and limits with whole cores give the pod exclusive cores under the static CPU manager policy.
         "resources": {"requests": amounts, "limits": dict(amounts)},
-        "securityContext": {**_LOCKED, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
     }
     if options.pull_policy:
         container["imagePullPolicy"] = options.pull_policy

@@ -18,18 +18,10 @@ from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.core.schema import read_model_file
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes.cluster_client import (
-    Cluster,
-    ClusterUnreachableError,
-    CreatedObject,
-    ObjectExistsError,
-    ObjectNotFoundError,
-)
 from workbench.indicators.kubernetes.job_manifests import (
     CONTAINER,
     INSTALLER,
     ClusterOptions,
-    Object,
     build_label_selector,
     build_manifests,
     build_object_name,
@@ -51,6 +43,16 @@ from workbench.indicators.measurement.stack_variants import Variant, build_stack
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Hardware, Session, inspection_id
+from workbench.kubernetes import manifests
+from workbench.kubernetes.client import (
+    Cluster,
+    ClusterUnreachableError,
+    CreatedObject,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    load_target,
+)
+from workbench.kubernetes.manifests import Object
 
 FOLDER = "kubernetes"
 OPTIONS = "options.json"
@@ -84,11 +86,24 @@ _OUT_OF = re.compile(r"OutOf(\w+)")
 POLL_S = 2.0
 MAX_FAILURES = 15
 """Maximum number of consecutive failed polls; a control plane may be unavailable for half a minute."""
-ACCELERATOR_LABELS = {
-    "nvidia.com/gpu.product": "",
-    "amd.com/gpu.product-name": "",
-    "cloud.google.com/gke-accelerator": "",
-}
+_ACCELERATOR_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
+
+
+def connect_cluster(context: str | None, confirm_context: str | None, namespace: str) -> Cluster:
+    """Connect to the cluster of a kubeconfig context ($KUBECONFIG, or the default path), by default its current one.
+
+    `confirm_context`: The same name again; required unless the cluster is on this machine.
+    """
+    do = "set KUBECONFIG; or apply manifests.yaml with kubectl, and collect the pod logs"
+    target = load_target(None, context, takes_current=True, checks_certificate=False, do=do)
+    if not target.is_local and confirm_context != target.context:
+        raise ConfigError(
+            "the cluster is not on this machine",
+            where=f"context {target.context}, namespace {namespace}",
+            found=confirm_context,
+            do=f"--confirm-context {target.context}",
+        )
+    return Cluster(target, namespace)
 
 
 def plan_session(
@@ -178,30 +193,9 @@ def load_signing_key(folder: Path, *, create: bool = False) -> str:
 def write_manifests(folder: Path, session: Session, objects: Sequence[Object], options: ClusterOptions) -> Path:
     """Write the objects as YAML; the file contains the key and is readable only by its owner."""
     path = folder / FOLDER / MANIFESTS
-    _write_private_file(path, format_yaml(objects, [f"Session {session.session_id}", *list_notes(session, options)]))
+    comments = [f"Session {session.session_id}", *list_notes(session, options)]
+    _write_private_file(path, manifests.format_yaml(objects, comments))
     return path
-
-
-def format_yaml(objects: Sequence[Object], comments: Sequence[str]) -> str:
-    """Objects as one YAML stream after comments; multi-line strings are blocks."""
-    import yaml
-
-    class Plain(yaml.SafeDumper):
-        """Dumper without aliases, and with scripts as blocks."""
-
-        def ignore_aliases(self, data: object) -> bool:
-            del data
-            return True
-
-    def represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-    Plain.add_representer(str, represent_text)
-    heads = "".join(f"# {line}\n" for comment in comments for line in comment.splitlines())
-    documents = [
-        yaml.dump(manifest, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for manifest in objects
-    ]
-    return heads + "---\n" + "---\n".join(documents)
 
 
 def _write_private_file(path: Path, text: str) -> None:
@@ -494,12 +488,17 @@ def collect_from_pods(
         if number is not None and reason is not None:
             reasons.setdefault(number, reason)
         if has_started_measuring(pod):
-            logs.append(cluster.read_log(read_pod_name(pod)))
+            logs.append(_read_kept_log(cluster, read_pod_name(pod)))
             node = str((pod.get("spec") or {}).get("nodeName") or "")
-            products = products or (cluster.list_accelerators(node, ACCELERATOR_LABELS) if node else [])
+            labels = cluster.read_node_labels(node) if node and not products else {}
+            products = products or [str(labels[name])[:100] for name in _ACCELERATOR_LABELS if name in labels]
+    return collect_results(folder, cases, logs, key=key, whys=reasons, products=products)
+
+
+def _read_kept_log(cluster: Cluster, pod: str) -> Iterator[bytes]:
+    """The log of a pod; nothing if the pod is gone, whose rounds are then missing while the other pods' count."""
     with contextlib.suppress(ObjectNotFoundError):
-        return collect_results(folder, cases, logs, key=key, whys=reasons, products=products)
-    return collect_results(folder, cases, [], key=key, whys=reasons)
+        yield from cluster.read_log(pod, CONTAINER)
 
 
 def _find_job_end(job: Object) -> str | None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from workbench.core import redaction
 from workbench.core.errors import InputError
 from workbench.indicators.contract.indicator import USAGE, Case
-from workbench.indicators.kubernetes.cluster_client import DONE, POD, Records, read_records
+from workbench.indicators.kubernetes.log_records import DONE, POD, Records, read_records
 from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.run_messages import Outcome, RunEnd
 from workbench.indicators.measurement.session_plan import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from workbench.core.errors import ConfigError
+from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 
 # Groups whose scheduler makes objects of its own: (group, plural, resource as in run_records.Seen).
@@ -35,29 +35,6 @@ SPEC_HASH = PREFIX + "spec-hash"  # an annotation
 # Namespace of a local cluster's own accounts: the measuring identity, and one for each added component by its name.
 SYSTEM_NAMESPACE, MEASURING_ACCOUNT = "workbench-system", "measure"
 RUN_ID = re.compile(r"st-[0-9a-f]{8}")
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class ApiResource:
-    """A resource by group, version and plural name: `batch/v1/jobs`; the core group is empty (`v1/pods`)."""
-
-    group: str
-    version: str
-    plural: str
-
-    @property
-    def root(self) -> str:
-        """Path of its group and version."""
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-
-    def path(self, namespace: str = "") -> str:
-        """Path of its collection in a namespace; of all without one."""
-        return f"{self.root}/namespaces/{namespace}/{self.plural}" if namespace else f"{self.root}/{self.plural}"
-
-    def __str__(self) -> str:
-        return "/".join(filter(None, (self.group, self.version, self.plural)))
-
-
 PODS, JOBS, NODES = ApiResource("", "v1", "pods"), ApiResource("batch", "v1", "jobs"), ApiResource("", "v1", "nodes")
 CLAIMS, CONFIG_MAPS = ApiResource("", "v1", "persistentvolumeclaims"), ApiResource("", "v1", "configmaps")
 PYTORCH_JOBS = ApiResource("kubeflow.org", "v1", "pytorchjobs")

@@ -10,7 +10,8 @@ from workbench.console.finish import JsonFlag
 from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
 
 if TYPE_CHECKING:
-    from workbench.scaletest.cluster_api.connection import Connection, Target
+    from workbench.kubernetes.client import Target
+    from workbench.scaletest.cluster_api.connection import Connection
     from workbench.scaletest.safety.run_cleanup import CleanupResult, RunRecord
 
 

@@ -11,7 +11,7 @@ from workbench.console.finish import JsonFlag
 from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
 
 if TYPE_CHECKING:
-    from workbench.scaletest.cluster_api.connection import Target
+    from workbench.kubernetes.client import Target
     from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding
     from workbench.scaletest.scenario.workload_plan import Plan
 

@@ -206,7 +206,7 @@ def submit(
 
 def _find_access(cluster: str | None, context: str | None, kubeconfig: Path | None) -> ClusterAccess:
     """The cluster; without options the only context of the usual kubeconfig."""
-    from workbench.scaletest.cluster_api.connection import load_target
+    from workbench.kubernetes.client import load_target
     from workbench.scaletest.test_run.run_options import ClusterAccess, find_cluster_access
 
     if cluster is None:
@@ -291,7 +291,7 @@ def simulated_runai(
     import asyncio
 
     from workbench.console.terminal import print_text
-    from workbench.scaletest.cluster_api.connection import load_target
+    from workbench.kubernetes.client import load_target
     from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster
     from workbench.scaletest.simulated_runai import NAME, stand_in_process
 

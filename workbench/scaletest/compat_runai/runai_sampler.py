@@ -14,8 +14,9 @@ from typing import Any
 import polars as pl
 
 from workbench.core.errors import ConfigError, InputError, MissingToolError, RunFailedError
+from workbench.kubernetes.client import Target
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target, now_ns
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, now_ns
 from workbench.scaletest.cluster_api.list_watch import iterate_items
 from workbench.scaletest.compat_runai import cluster_snapshot, runai_files
 from workbench.scaletest.compat_runai.cluster_snapshot import Snapshot, join_lists

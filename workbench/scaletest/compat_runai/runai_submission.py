@@ -16,8 +16,9 @@ from pydantic import Field
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.schema import StrictModel, validate_model
+from workbench.kubernetes.client import Target
 from workbench.runs import run_folder
-from workbench.scaletest.cluster_api.connection import Connection, Target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.compat_runai import runai_files
 from workbench.scaletest.compat_runai.runai_files import SentWorkload, find_project
 from workbench.scaletest.observation import run_records

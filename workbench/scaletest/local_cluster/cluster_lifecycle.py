@@ -21,7 +21,8 @@ import psutil
 from workbench.console.tables import format_table
 from workbench.core import signals
 from workbench.core.errors import ConfigError, WorkbenchError
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.kubernetes.client import load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster import (
     cluster_record,
     component_processes,

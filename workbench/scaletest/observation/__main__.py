@@ -20,6 +20,7 @@ from workbench.core import child_process
 from workbench.core.data_files import parse_json
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.core.schema import validate_model
+from workbench.kubernetes.client import load_target
 from workbench.scaletest.cluster_api import api_discovery, connection
 from workbench.scaletest.observation.sampler import SamplerState, run_sampler
 from workbench.scaletest.observation.sampler_process import READY_LINE, SamplerOptions
@@ -44,7 +45,7 @@ def main(document: str) -> int:
 
 
 async def _run_until_told(options: SamplerOptions) -> None:
-    target = connection.load_target(options.kubeconfig, options.context)
+    target = load_target(options.kubeconfig, options.context)
     # A user agent of its own tells its requests from the load in audit logs.
     named = dataclasses.replace(target, headers=lambda: target.headers() | {"User-Agent": USER_AGENT})
     stop = asyncio.Event()

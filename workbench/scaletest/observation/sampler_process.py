@@ -18,7 +18,7 @@ from pydantic import Field
 from workbench.core.child_process import ChildProcess
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.core.schema import StrictModel
-from workbench.scaletest.cluster_api.api_discovery import ApiResource
+from workbench.kubernetes.resources import ApiResource
 
 MODULE = "workbench.scaletest.observation"
 READY_LINE = "ready"

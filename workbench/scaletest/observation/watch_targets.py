@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.api_discovery import PODS, ApiResource
+from workbench.scaletest.cluster_api.api_discovery import PODS
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, parse_timestamp
 from workbench.scaletest.observation import object_ledger, run_records
 from workbench.scaletest.observation.object_ledger import (

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import format_items
+from workbench.kubernetes.client import Target
 from workbench.scaletest.cluster_api.api_discovery import MANAGED_BY, MANAGER, keeps_pods_off
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.cluster_api.list_watch import iterate_items
 from workbench.scaletest.scenario.workload_entries import parse_quantity
 from workbench.scaletest.scenario.workload_objects import GPU, KWOK_NODE

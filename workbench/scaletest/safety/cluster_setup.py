@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError, RunFailedError
+from workbench.kubernetes.manifests import RBAC, Object, build_object, format_yaml
+from workbench.kubernetes.resources import find_resource
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.scenario.quantities import parse_quantity
@@ -19,8 +21,6 @@ from workbench.scaletest.scenario.template_pods import select_devices
 from workbench.scaletest.scenario.workload_entries import PRIORITY_CLASS
 from workbench.scaletest.scenario.workload_objects import (
     Rule,
-    build_resource_path,
-    find_plural,
     list_rules,
     select_cluster_rules,
     select_namespace_rules,
@@ -34,22 +34,20 @@ LIMITS = "workbench-limits"
 PRIORITY_VALUE = -1000
 # Evicted and failed pods count until their owner is deleted.
 _ATTEMPTS = 2
-_RBAC = "rbac.authorization.k8s.io"
-Json = dict[str, Any]
+_OURS = {api_discovery.MANAGED_BY: api_discovery.MANAGER}
 _GRANTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 FIELD_MANAGER = "workbench"
 _ACCOUNT_S = 60
 APPLY_CONTENT_TYPE = "application/apply-patch+yaml"
-_PLURALS = {"PriorityClass": "priorityclasses"}
 
 
-def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Json]:
+def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Object]:
     """Build all objects of the setup, in order: cluster-scoped ones, then those of each namespace."""
     cluster_rules = [rule.to_dict() for rule in select_cluster_rules(list_rules(plan.scenario))]
     objects = [
         _build_namespace(HOME),
         build_priority_class(),
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _build_metadata(ACCOUNT, HOME)},
+        build_object("v1", "ServiceAccount", ACCOUNT, HOME, _OURS),
         *build_role_objects(ROLE, cluster_rules),
     ]
     for space in plan.namespaces:
@@ -57,32 +55,28 @@ def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Json]:
     return objects
 
 
-def build_namespace_objects(plan: Plan, space: str, *, quota: bool = True) -> list[Json]:
+def build_namespace_objects(plan: Plan, space: str, *, quota: bool = True) -> list[Object]:
     """Build a namespace for tests, its quota and limits, and the role of the measuring identity."""
     limits = [_build_quota(plan, space), *_build_limit_range(plan, space)] if quota else []
     rules = [rule.to_dict() for rule in select_namespace_rules(list_rules(plan.scenario))]
     return [_build_namespace(space, allow=True), *limits, *build_role_objects(ROLE, rules, space)]
 
 
-def build_priority_class() -> Json:
+def build_priority_class() -> Object:
     """Build the PriorityClass of test pods: lower than all others, without preemption."""
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": _build_metadata(PRIORITY_CLASS),
-        "value": PRIORITY_VALUE,
-        "preemptionPolicy": "Never",
-        "description": "Pods of scale tests. All other pods preempt them; they preempt none.",
-    }
+    return build_object(
+        "scheduling.k8s.io/v1",
+        "PriorityClass",
+        PRIORITY_CLASS,
+        labels=_OURS,
+        value=PRIORITY_VALUE,
+        preemptionPolicy="Never",
+        description="Pods of scale tests. All other pods preempt them; they preempt none.",
+    )
 
 
 def format_setup_yaml(plan: Plan) -> str:
     """Setup as YAML for `kubectl apply -f -`, with comments on the two identities."""
-    import yaml
-
-    def dump_yaml(manifests: list[Json]) -> str:
-        return "".join("---\n" + yaml.safe_dump(manifest, sort_keys=False) for manifest in manifests)
-
     objects = build_setup_objects(plan)
     granted = [manifest for manifest in objects if manifest["kind"] in _GRANTS]
     other_objects = [manifest for manifest in objects if manifest not in granted]
@@ -92,11 +86,11 @@ def format_setup_yaml(plan: Plan) -> str:
         "# Identity 1, setup: an administrator applies these objects once. Tests never use this identity.\n"
         f"# Namespaces for tests ({spaces}) with quotas and limits, and a PriorityClass of low priority.\n"
         "# For several scenarios in one namespace use `workbench scaletest setup`: it keeps what the others need.\n"
-        + dump_yaml(other_objects)
+        + format_yaml(other_objects, width=80)
         + "# Identity 2, measure: a service account without cluster-admin rights (system:masters is never throttled).\n"
         f"# Its permissions, limited to {spaces}:\n"
         + rules_text
-        + dump_yaml(granted)
+        + format_yaml(granted, width=80)
         + "# Create its token, valid for a day:\n"
         f"#   kubectl create token {ACCOUNT} --namespace {HOME} --duration 24h\n"
     )
@@ -121,21 +115,13 @@ def _format_rule(rule: Rule) -> str:
     return f"{place}: {'/'.join(rule.verbs)} {targets}{named}: {rule.why}" + (" [optional]" if rule.optional else "")
 
 
-def _build_metadata(name: str, namespace: str | None = None) -> Json:
-    metadata: Json = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return metadata | {"labels": {api_discovery.MANAGED_BY: api_discovery.MANAGER}}
-
-
-def _build_namespace(name: str, *, allow: bool = False) -> Json:
-    head = _build_metadata(name)
+def _build_namespace(name: str, *, allow: bool = False) -> Object:
     # Pod Security admission refuses privileged pods, whatever a template contains.
-    head["labels"] |= {"pod-security.kubernetes.io/enforce": "baseline"}
-    if allow:
-        head["labels"] |= {api_discovery.ALLOW: "true"}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": head}
+    labels = _OURS | {"pod-security.kubernetes.io/enforce": "baseline"}
+    return build_object("v1", "Namespace", name, labels=labels | ({api_discovery.ALLOW: "true"} if allow else {}))
 
 
-def _build_quota(plan: Plan, space: str) -> Json:
+def _build_quota(plan: Plan, space: str) -> Object:
     """Build the quota: room for the plan and for retries, so that the server stops a runaway test."""
     here = plan.schedule.filter(plan.schedule.get_column("namespace") == space)
     pods = int(here.get_column("pods").sum())
@@ -148,12 +134,7 @@ def _build_quota(plan: Plan, space: str) -> Json:
         "count/configmaps": "1000",
         "services.loadbalancers": "0",
     } | {f"requests.{name}": str(math.ceil(amount)) for name, amount in _sum_devices(plan, space).items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": _build_metadata(LIMITS, space),
-        "spec": {"hard": hard},
-    }
+    return build_object("v1", "ResourceQuota", LIMITS, space, _OURS, spec={"hard": hard})
 
 
 def _sum_devices(plan: Plan, space: str) -> dict[str, float]:
@@ -171,7 +152,7 @@ def has_container_limits(scenario: Scenario) -> bool:
     return not any(entry.kind == "Template" for entry in scenario.workloads)
 
 
-def _build_limit_range(plan: Plan, space: str) -> list[Json]:
+def _build_limit_range(plan: Plan, space: str) -> list[Object]:
     """Manifest that caps a container's CPU and memory in a namespace; empty if no such cap can be set."""
     entries = plan.scenario.workloads
     if not has_container_limits(plan.scenario):
@@ -182,21 +163,23 @@ def _build_limit_range(plan: Plan, space: str) -> list[Json]:
         "memory": str(max(entry.memory for entry in entries)),
     }
     spec = {"limits": [{"type": "Container", "max": maximum}]}
-    return [{"apiVersion": "v1", "kind": "LimitRange", "metadata": _build_metadata(LIMITS, space), "spec": spec}]
+    return [build_object("v1", "LimitRange", LIMITS, space, _OURS, spec=spec)]
 
 
-def build_role_objects(name: str, rules: list[Json], space: str | None = None) -> list[Json]:
+def build_role_objects(name: str, rules: list[Object], space: str | None = None) -> list[Object]:
     """Build a role of the measuring identity and its binding, in a namespace or for the whole cluster."""
-    kind, metadata = "Role" if space else "ClusterRole", _build_metadata(name, space)
+    kind = "Role" if space else "ClusterRole"
     return [
-        {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules},
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": f"{kind}Binding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}],
-        },
+        build_object(f"{RBAC}/v1", kind, name, space, _OURS, rules=rules),
+        build_object(
+            f"{RBAC}/v1",
+            f"{kind}Binding",
+            name,
+            space,
+            _OURS,
+            roleRef={"apiGroup": RBAC, "kind": kind, "name": name},
+            subjects=[{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}],
+        ),
     ]
 
 
@@ -230,7 +213,7 @@ async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = Tru
     return AppliedSetup(tuple(names), tuple(notes))
 
 
-async def _keep_earlier(api: Connection, manifest: Json) -> Json:
+async def _keep_earlier(api: Connection, manifest: Object) -> Object:
     """Add to an object of the setup what an earlier setup of another scenario put into it.
 
     Quotas and limits are the larger of both, rules of a role the union. Objects that are not ours are not read.
@@ -244,19 +227,19 @@ async def _keep_earlier(api: Connection, manifest: Json) -> Json:
     return manifest | _MERGES[manifest["kind"]](earlier, manifest)
 
 
-def _merge_quota(earlier: Json, manifest: Json) -> Json:
+def _merge_quota(earlier: Object, manifest: Object) -> Object:
     return {"spec": {"hard": _merge_amounts((earlier.get("spec") or {}).get("hard") or {}, manifest["spec"]["hard"])}}
 
 
-def _merge_limit_range(earlier: Json, manifest: Json) -> Json:
+def _merge_limit_range(earlier: Object, manifest: Object) -> Object:
     (limit,) = manifest["spec"]["limits"]
-    old: Json = next(
+    old: Object = next(
         (one for one in (earlier.get("spec") or {}).get("limits") or [] if one["type"] == limit["type"]), {}
     )
     return {"spec": {"limits": [limit | {"max": _merge_amounts(old.get("max") or {}, limit["max"])}]}}
 
 
-def _merge_rules(earlier: Json, manifest: Json) -> Json:
+def _merge_rules(earlier: Object, manifest: Object) -> Object:
     rules = manifest["rules"]
     return {"rules": [*rules, *(rule for rule in earlier.get("rules") or [] if rule not in rules)]}
 
@@ -275,7 +258,7 @@ def _parse_amount(amounts: dict[str, str], name: str) -> float:
     return parse_quantity(amounts[name]) if name in amounts else -1.0
 
 
-_MERGES: dict[str, Callable[[Json, Json], Json]] = {
+_MERGES: dict[str, Callable[[Object, Object], Object]] = {
     "ResourceQuota": _merge_quota,
     "LimitRange": _merge_limit_range,
     "Role": _merge_rules,
@@ -283,10 +266,9 @@ _MERGES: dict[str, Callable[[Json, Json], Json]] = {
 }
 
 
-def _build_object_path(manifest: Json) -> str:
-    kind, about = str(manifest["kind"]), manifest["metadata"]
-    plural = _PLURALS.get(kind) or find_plural(kind)
-    return build_resource_path(str(manifest["apiVersion"]), plural, about.get("namespace")) + f"/{about['name']}"
+def _build_object_path(manifest: Object) -> str:
+    resource, about = find_resource(str(manifest["apiVersion"]), str(manifest["kind"])), manifest["metadata"]
+    return f"{resource.path(about.get('namespace') or '')}/{about['name']}"
 
 
 async def apply_object(api: Connection, manifest: dict[str, Any]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from workbench.core.formats import format_items
-from workbench.scaletest.cluster_api.api_discovery import ApiResource, find_kind_name
+from workbench.kubernetes.resources import ApiResource
+from workbench.scaletest.cluster_api.api_discovery import find_kind_name
 from workbench.scaletest.cluster_api.connection import THROTTLED, ApiError, Connection
 from workbench.scaletest.safety import cluster_setup, confirmation
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, Level, NodeFacts

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from workbench.core.errors import ConfigError, InputError
+from workbench.kubernetes.client import Target
+from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import (
     CONFIG_MAPS,
@@ -25,9 +27,8 @@ from workbench.scaletest.cluster_api.api_discovery import (
     NATIVE_POD_GROUPS,
     POD_GROUPS,
     PODS,
-    ApiResource,
 )
-from workbench.scaletest.cluster_api.connection import Answer, ApiError, Connection, Target, UnreachableError
+from workbench.scaletest.cluster_api.connection import Answer, ApiError, Connection, UnreachableError
 from workbench.scaletest.cluster_api.list_watch import ListPage, iterate_items, list_items
 from workbench.scaletest.safety import confirmation
 from workbench.scaletest.scenario.workload_objects import list_kinds

@@ -16,7 +16,8 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.schema import FiniteModel
-from workbench.scaletest.cluster_api.api_discovery import SCHEDULER_RESOURCES, ApiResource, parse_resource
+from workbench.kubernetes.resources import ApiResource
+from workbench.scaletest.cluster_api.api_discovery import SCHEDULER_RESOURCES, parse_resource
 from workbench.scaletest.scenario import manifest_rules
 from workbench.scaletest.scenario.safe_yaml import read_yaml_file
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.kubernetes.resources import ApiResource, find_resource
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import (
     JOBS,
@@ -20,7 +21,6 @@ from workbench.scaletest.cluster_api.api_discovery import (
     POD_GROUPS,
     PODS,
     PYTORCH_JOBS,
-    ApiResource,
 )
 from workbench.scaletest.scenario import manifest_rules, template_pods
 from workbench.scaletest.scenario.scenario_file import Scenario
@@ -40,7 +40,6 @@ GPU, GPU_FRACTION = template_pods.GPU, template_pods.GPU_FRACTION
 NO_IMAGE = "simulated.invalid/nothing:none"
 _GRACE_S = 600
 _RETRIES = 3
-_PLURALS = {"RayCluster": "rayclusters", "Deployment": "deployments"}
 Json = dict[str, Any]
 MAKE_VERBS = ("create", "get", "list", "watch", "delete", "deletecollection")
 READ_VERBS = ("get", "list", "watch")
@@ -169,21 +168,6 @@ class PlanConditions:
     def scheduler_name(self) -> str:
         """schedulerName of the pods."""
         return self.recipe.pods_scheduler
-
-
-def build_resource_path(api_version: str, plural: str, namespace: str | None = None) -> str:
-    """Path of a kind's collection.
-
-    >>> build_resource_path("v1", "pods", "a"), build_resource_path("batch/v1", "jobs", "a")
-    ('/api/v1/namespaces/a/pods', '/apis/batch/v1/namespaces/a/jobs')
-    """
-    group, _, version = api_version.rpartition("/")
-    return ApiResource(group, version, plural).path(namespace or "")
-
-
-def find_plural(kind: str, plural: str | None = None) -> str:
-    """The API's name of a kind: the given one, or the kind in lower case with an s."""
-    return plural or _PLURALS.get(kind) or kind.lower() + ("es" if kind.endswith("s") else "s")
 
 
 def build_objects(
@@ -350,8 +334,7 @@ def _build_gang_object(
         wanted = {key: value for key, value in wanted.items() if value != "${priority}"}
     spec = manifest_rules.fill_placeholders(copy.deepcopy(wanted), _placeholder_values(entry, namespace, conditions))
     head = _build_metadata(entry, namespace, conditions)
-    group, _, number = version.rpartition("/")
-    resource = ApiResource(group, number, find_plural(kind, manifest.get("plural")))
+    resource = find_resource(version, kind, manifest.get("plural"))
     return resource, "", {"apiVersion": version, "kind": kind, "metadata": head, "spec": spec}
 
 
@@ -430,9 +413,8 @@ def _fill_manifest(
             document["spec"].setdefault(field, conditions.deadline_s)
     if document["kind"] == "Pod":
         document["spec"].setdefault("activeDeadlineSeconds", conditions.deadline_s)
-    group, _, version = str(document["apiVersion"]).rpartition("/")
-    plural = find_plural(str(document["kind"]), entry.plural if suffix is None else None)
-    return ApiResource(group, version, plural), document
+    plural = entry.plural if suffix is None else None
+    return find_resource(str(document["apiVersion"]), str(document["kind"]), plural), document
 
 
 def _merge_ours(own: Json | None, ours: Mapping[str, str], place: str) -> Json:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.api_discovery import ApiResource
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.simulated_runai import NAME
 

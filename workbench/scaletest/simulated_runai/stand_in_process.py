@@ -12,7 +12,8 @@ from pathlib import Path
 
 from workbench.core.child_process import ChildProcess, watch_stdin_end
 from workbench.core.errors import ConfigError, WorkbenchError
-from workbench.scaletest.cluster_api.connection import Connection, Target, load_target
+from workbench.kubernetes.client import Target, load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.simulated_runai import NAME, controller
 
 READY_LINE = "ready"

@@ -11,7 +11,8 @@ from pydantic import Field
 from workbench.core.errors import ConfigError
 from workbench.core.formats import format_seconds
 from workbench.core.schema import FiniteModel, validate_model
-from workbench.scaletest.cluster_api.connection import Connection, Target, load_target
+from workbench.kubernetes.client import Target, load_target
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.safety.run_cleanup import CleanupResult
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits
 from workbench.scaletest.scenario.workload_plan import Plan, summarize_plan

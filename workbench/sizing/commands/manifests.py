@@ -12,7 +12,8 @@ from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import FieldOption, OptionValues, take_options_from
 
 if TYPE_CHECKING:
-    from workbench.sizing.deployment.service_manifests import KubernetesObject, ServiceSpec
+    from workbench.kubernetes.manifests import Object
+    from workbench.sizing.deployment.service_manifests import ServiceSpec
 
 _FIELDS = """
 sweep gpus profile image gpus_per_replica gpus_per_node spare survive_node in_flight least_replicas name namespace port
@@ -91,8 +92,9 @@ def manifests(
 
     Example: workbench sizing manifests --gpus 14 --gpus-per-replica 2 --in-flight 32 --image IMAGE
     """
+    from workbench.kubernetes.manifests import format_yaml
     from workbench.sizing.deployment.replica_plan import plan_replicas, size_deployment
-    from workbench.sizing.deployment.service_manifests import ServiceSpec, build_manifests, format_manifests_yaml
+    from workbench.sizing.deployment.service_manifests import ServiceSpec, build_manifests
 
     size = size_deployment(sweep, gpus, gpus_per_replica, in_flight)
     spec = option_values.build_model(ServiceSpec)
@@ -108,14 +110,14 @@ def manifests(
     faults = _find_faults(objects, kubernetes_version, crds or [], notes) if validate else []
     counts = dataclasses.asdict(plan) | {"replicas": plan.replicas, "idle_gpus": plan.idle_gpus}
     finish_command(
-        lambda: typer.echo(format_manifests_yaml(objects, notes), nl=False),
+        lambda: typer.echo(format_yaml(objects, notes), nl=False),
         {"plan": counts, "notes": notes, "objects": objects, **({"faults": faults} if validate else {})},
         as_json=as_json,
         is_valid=not faults,
     )
 
 
-def _find_faults(objects: list[KubernetesObject], version: str | None, crds: list[Path], notes: list[str]) -> list[str]:
+def _find_faults(objects: list[Object], version: str | None, crds: list[Path], notes: list[str]) -> list[str]:
     """List the faults of the manifests by their schemas.
 
     `notes` gets a note on what was checked and one for each fault.

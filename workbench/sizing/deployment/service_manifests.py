@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,20 +18,18 @@ from pydantic import Field, field_validator, model_validator
 from workbench.core import data_files
 from workbench.core.errors import ConfigError, InputError, MissingToolError
 from workbench.core.schema import StrictModel
+from workbench.kubernetes.manifests import LABEL_VALUE, RESOURCE_NAME, Object, build_object
 from workbench.sizing.deployment.replica_plan import ReplicaPlan
 
 # A Service's name begins with a letter, and names made of this one are longer.
 LABEL_PATTERN = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 IMAGE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
-RESOURCE_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 METRIC_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]{0,250}")
-LABEL_VALUE_PATTERN = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 QUANTITY_PATTERN = re.compile(r"[1-9][0-9]{0,8}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 SCALING_HEADROOM = 0.8
 """Share of the requests in flight that a replica carries, at which another one is asked for."""
 PLACEHOLDER_IMAGE = "registry.example/model-server:1"
-KubernetesObject = dict[str, Any]
 PROFILES: dict[str, dict[str, Any]] = {
     "plain": {},
     "vllm": {
@@ -115,7 +114,7 @@ class ServiceSpec(StrictModel):
     @field_validator("gpu_resource")
     @classmethod
     def _check_resource(cls, value: str) -> str:
-        if not RESOURCE_PATTERN.fullmatch(value):
+        if not RESOURCE_NAME.fullmatch(value):
             raise ValueError("domain/name, such as nvidia.com/gpu")
         return value
 
@@ -144,62 +143,65 @@ class ServiceSpec(StrictModel):
     @classmethod
     def _check_node_selector(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
-            if not (
-                RESOURCE_PATTERN.fullmatch(name) or LABEL_VALUE_PATTERN.fullmatch(name)
-            ) or not LABEL_VALUE_PATTERN.fullmatch(text):
+            if not (RESOURCE_NAME.fullmatch(name) or LABEL_VALUE.fullmatch(name)) or not LABEL_VALUE.fullmatch(text):
                 raise ValueError(f"no label: {name[:80]}={text[:80]}")
         return value
 
 
 def build_manifests(
     planned: ReplicaPlan, deployed: ServiceSpec, *, in_flight: float | None = None, min_replicas: int | None = None
-) -> list[KubernetesObject]:
+) -> list[Object]:
     """The objects of a service: Deployment, Service, PodDisruptionBudget, and what scales and admits it.
 
     `in_flight`: Requests in flight that one replica carries within the target; without it nothing scales the
     Deployment.
     `min_replicas`: Replicas when there is no load; one and the spare ones without it.
     """
+    labels = {"app.kubernetes.io/name": deployed.name}
+    selector = {"matchLabels": labels}
+    build = partial(build_object, name=deployed.name, namespace=deployed.namespace, labels=labels)
+    deployment = {
+        # Beside an autoscaler a fixed number would undo its work each time that this is applied.
+        **({"replicas": planned.replicas} if in_flight is None else {}),
+        "selector": selector,
+        # New pods in the place of old ones: more than the nodes hold would wait for GPUs for ever.
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": 0, "maxUnavailable": max(1, planned.spare)},
+        },
+        "template": {"metadata": {"labels": labels}, "spec": _build_pod_spec(planned, deployed, labels)},
+    }
+    queued = {"kueue.x-k8s.io/queue-name": deployed.queue} if deployed.queue else {}
+    ports = [{"name": "http", "port": 80, "targetPort": "http"}]
     objects = [
-        _build_deployment(planned, deployed, is_scaled=in_flight is not None),
-        _build_service(deployed),
-        _build_disruption_budget(planned, deployed),
+        *(_build_kueue_queues(planned, deployed) if deployed.queue else []),
+        build("apps/v1", "Deployment", labels=labels | queued, spec=deployment),
+        build("v1", "Service", spec={"type": "ClusterIP", "selector": labels, "ports": ports}),
+        # Never 0: no node could be drained any more.
+        build("policy/v1", "PodDisruptionBudget", spec={"maxUnavailable": max(1, planned.spare), "selector": selector}),
     ]
     if in_flight is not None:
-        objects.append(_build_autoscaler(planned, deployed, in_flight, min_replicas))
-    return [*(_build_kueue_queues(planned, deployed) if deployed.queue else []), *objects]
-
-
-def _build_labels(deployed: ServiceSpec) -> dict[str, str]:
-    return {"app.kubernetes.io/name": deployed.name}
-
-
-def _build_metadata(deployed: ServiceSpec) -> KubernetesObject:
-    return {"name": deployed.name, "namespace": deployed.namespace, "labels": _build_labels(deployed)}
-
-
-def _build_deployment(planned: ReplicaPlan, deployed: ServiceSpec, *, is_scaled: bool) -> KubernetesObject:
-    queued = {"kueue.x-k8s.io/queue-name": deployed.queue} if deployed.queue else {}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _build_metadata(deployed) | {"labels": _build_labels(deployed) | queued},
-        "spec": {
-            # Beside an autoscaler a fixed number would undo its work each time that this is applied.
-            **({} if is_scaled else {"replicas": planned.replicas}),
-            "selector": {"matchLabels": _build_labels(deployed)},
-            # New pods in the place of old ones: more than the nodes hold would wait for GPUs for ever.
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": max(1, planned.spare)},
+        metric = {
+            "metric": {"name": deployed.metric},
+            "target": {"type": "AverageValue", "averageValue": str(autoscaling_target(in_flight))},
+        }
+        scaler = {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployed.name},
+            "minReplicas": min(planned.replicas, 1 + planned.spare if min_replicas is None else min_replicas),
+            "maxReplicas": planned.replicas,
+            "metrics": [{"type": "Pods", "pods": metric}],
+            # A model takes minutes to load: up at once, down only after the load has been low for a while.
+            "behavior": {
+                "scaleUp": {"stabilizationWindowSeconds": 0},
+                "scaleDown": {"stabilizationWindowSeconds": 600},
             },
-            "template": {"metadata": {"labels": _build_labels(deployed)}, "spec": _build_pod_spec(planned, deployed)},
-        },
-    }
+        }
+        objects.append(build("autoscaling/v2", "HorizontalPodAutoscaler", spec=scaler))
+    return objects
 
 
-def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
-    pod: KubernetesObject = {
+def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec, labels: Mapping[str, str]) -> Object:
+    pod: Object = {
         "containers": [_build_container(planned, deployed)],
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "topologySpreadConstraints": [
@@ -207,7 +209,7 @@ def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesOb
                 "maxSkew": 1,
                 "topologyKey": "kubernetes.io/hostname",
                 "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": _build_labels(deployed)},
+                "labelSelector": {"matchLabels": labels},
             }
         ],
         "terminationGracePeriodSeconds": 120,
@@ -224,11 +226,11 @@ def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesOb
     return pod
 
 
-def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
+def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> Object:
     gpus = {deployed.gpu_resource: str(planned.gpus_per_replica)}
     probe = {"httpGet": {"path": deployed.health, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 10}
     lives = probe | {"httpGet": {"path": deployed.liveness or deployed.health, "port": "http"}}
-    container: KubernetesObject = {
+    container: Object = {
         "name": "server",
         "image": deployed.image,
         "ports": [{"name": "http", "containerPort": deployed.port}],
@@ -239,7 +241,16 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
         "livenessProbe": {**lives, "failureThreshold": 30},
         "securityContext": {"allowPrivilegeEscalation": False},
     }
-    if arguments := _list_arguments(planned, deployed):
+    arguments = list(deployed.args)
+    spans = ("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp")
+    # vLLM must be told how many GPUs it spans, NIM finds out itself.
+    if (
+        deployed.profile == "vllm"
+        and planned.gpus_per_replica > 1
+        and not any(argument.startswith(spans) for argument in arguments)
+    ):
+        arguments += ["--tensor-parallel-size", str(planned.gpus_per_replica)]
+    if arguments:
         container["args"] = arguments
     if deployed.env_secret:
         container["envFrom"] = [{"secretRef": {"name": deployed.env_secret}}]
@@ -251,74 +262,9 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
     return container
 
 
-def _list_arguments(planned: ReplicaPlan, deployed: ServiceSpec) -> list[str]:
-    """Arguments of the server: vLLM must be told how many GPUs it spans, NIM finds out itself."""
-    arguments = list(deployed.args)
-    has_own = any(
-        argument.startswith(("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"))
-        for argument in arguments
-    )
-    if deployed.profile == "vllm" and planned.gpus_per_replica > 1 and not has_own:
-        arguments += ["--tensor-parallel-size", str(planned.gpus_per_replica)]
-    return arguments
-
-
-def _build_service(deployed: ServiceSpec) -> KubernetesObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _build_metadata(deployed),
-        "spec": {
-            "type": "ClusterIP",
-            "selector": _build_labels(deployed),
-            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
-        },
-    }
-
-
-def _build_disruption_budget(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
-    # Never 0: no node could be drained any more.
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": _build_metadata(deployed),
-        "spec": {"maxUnavailable": max(1, planned.spare), "selector": {"matchLabels": _build_labels(deployed)}},
-    }
-
-
 def autoscaling_target(in_flight: float) -> int:
     """Requests in flight per replica at which another replica is asked for."""
     return max(1, math.floor(SCALING_HEADROOM * in_flight))
-
-
-def _build_autoscaler(
-    planned: ReplicaPlan, deployed: ServiceSpec, in_flight: float, least_replicas: int | None
-) -> KubernetesObject:
-    least = min(planned.replicas, 1 + planned.spare if least_replicas is None else least_replicas)
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": _build_metadata(deployed),
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployed.name},
-            "minReplicas": least,
-            "maxReplicas": planned.replicas,
-            "metrics": [
-                {
-                    "type": "Pods",
-                    "pods": {
-                        "metric": {"name": deployed.metric},
-                        "target": {"type": "AverageValue", "averageValue": str(autoscaling_target(in_flight))},
-                    },
-                }
-            ],
-            # A model takes minutes to load: up at once, down only after the load has been low for a while.
-            "behavior": {
-                "scaleUp": {"stabilizationWindowSeconds": 0},
-                "scaleDown": {"stabilizationWindowSeconds": 600},
-            },
-        },
-    }
 
 
 def _multiply_quantity(quantity: str, count: int) -> str:
@@ -331,7 +277,7 @@ def _multiply_quantity(quantity: str, count: int) -> str:
     return f"{Decimal(number) * count:f}".removesuffix(".0") + quantity[len(number) :]
 
 
-def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[KubernetesObject]:
+def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[Object]:
     """Kueue objects with a quota for exactly the planned replicas: flavor, cluster queue and local queue."""
     api = "kueue.x-k8s.io/v1beta2"
     flavor, cluster = f"{deployed.name}-gpus", f"{deployed.name}-quota"
@@ -343,40 +289,13 @@ def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[Kub
     }
     resources = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
     group = {"coveredResources": list(quotas), "flavors": [{"name": flavor, "resources": resources}]}
-    labels: Mapping[str, Any] = {"nodeLabels": dict(deployed.node_selector)} if deployed.node_selector else {}
+    labels: Object = {"nodeLabels": dict(deployed.node_selector)} if deployed.node_selector else {}
+    queue = {"namespaceSelector": {}, "resourceGroups": [group]}
     return [
-        {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": flavor}, "spec": dict(labels)},
-        {
-            "apiVersion": api,
-            "kind": "ClusterQueue",
-            "metadata": {"name": cluster},
-            "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
-        },
-        {
-            "apiVersion": api,
-            "kind": "LocalQueue",
-            "metadata": {"name": deployed.queue, "namespace": deployed.namespace},
-            "spec": {"clusterQueue": cluster},
-        },
+        build_object(api, "ResourceFlavor", flavor, spec=labels),
+        build_object(api, "ClusterQueue", cluster, spec=queue),
+        build_object(api, "LocalQueue", deployed.queue or "", deployed.namespace, spec={"clusterQueue": cluster}),
     ]
-
-
-def format_manifests_yaml(objects: list[KubernetesObject], notes: list[str]) -> str:
-    """The objects as one YAML stream, the notes as comments before them."""
-    import yaml
-
-    class Plain(yaml.SafeDumper):
-        """YAML writer that repeats values instead of writing anchors."""
-
-        def ignore_aliases(self, data: Any) -> bool:
-            del data
-            return True
-
-    comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
-    documents = [
-        yaml.dump(manifest, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for manifest in objects
-    ]
-    return comments + "---\n" + "---\n".join(documents)
 
 
 def check_manifests(objects: Sequence[dict[str, Any]], version: str | None, schemas: Schemas) -> list[str]:
