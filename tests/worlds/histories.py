@@ -27,8 +27,9 @@ from workbench.core.formats import MAX_ANSWER_CHARS
 from workbench.indicators.history.history_points import HistoryFilter, load_history
 from workbench.indicators.history.level_changes import HistoryAnalysis, analyse_history
 from workbench.indicators.history.study import explain_answer, format_answer, list_notes
-from workbench.indicators.store import asv_results, pyperf_suites, pytest_benchmarks
 from workbench.indicators.store.archive_sync import sync_sessions
+from workbench.indicators.store.benchmark_import import import_results
+from workbench.indicators.store.import_formats import ImportOptions
 from workbench.indicators.store.sql_database import open_database
 
 TOOLS = ("pytest-benchmark", "pyperf", "asv")
@@ -211,12 +212,8 @@ def ask_product(world: World, folder: Path) -> HistoryAnalysis:
     files, sessions = folder / "files", folder / "sessions"
     files.mkdir()
     write_files(world, files)
-    if world.tool == "asv":
-        asv_results.import_results([files], sessions)
-    elif world.tool == "pyperf":
-        pyperf_suites.import_suites([files], sessions, stack="mine")
-    else:
-        pytest_benchmarks.import_benchmarks([files], sessions)
+    options = ImportOptions(stack="mine" if world.tool == "pyperf" else None)
+    import_results(world.tool, [files], sessions, options)
     database = folder / "history.db"
     with open_database(str(database)) as opened:
         sync_sessions([sessions], opened)

@@ -14,14 +14,17 @@ from typer.testing import CliRunner, Result
 from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.command import app
-from workbench.indicators.store import asv_results
-from workbench.indicators.store.asv_results import FAILED, SKIPPED, import_results
-from workbench.indicators.store.import_formats import FORMATS
-from workbench.indicators.store.result_files import detect_format
+from workbench.indicators.store import asv_results, benchmark_import
+from workbench.indicators.store.asv_results import FAILED, SKIPPED
+from workbench.indicators.store.import_formats import ImportOptions, detect_format
 from workbench.indicators.store.session_import import ImportedSession, ImportReport
 
 RECORDED = Path(__file__).parents[3] / "data" / "samples" / "indicators" / "asv" / "results"
 COLUMNS = ["result", "params", "version", "started_at", "duration", "samples"]
+
+
+def import_results(paths: list[Path], out: Path, machine: str = "") -> ImportReport:
+    return benchmark_import.import_results("asv", paths, out, ImportOptions(machine=machine))
 
 
 def load_recorded() -> dict[str, Any]:
@@ -335,9 +338,9 @@ def test_results_of_asv_are_told_from_other_files(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "x.json").write_text(json.dumps({"name": "PiMatmul"}))
 
-    found = [detect_format(one, FORMATS) for one in (path, path.parent, tmp_path / "results", RECORDED)]
+    found = [detect_format(one) for one in (path, path.parent, tmp_path / "results", RECORDED)]
     assert found == ["asv"] * 4
-    assert [detect_format(one, FORMATS) for one in (tmp_path / "other", tmp_path / "none")] == ["amun"] * 2
+    assert [detect_format(one) for one in (tmp_path / "other", tmp_path / "none")] == ["amun"] * 2
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.command import app
-from workbench.indicators.store.result_files import detect_format
+from workbench.indicators.store.import_formats import detect_format
 
 RECORDED = Path(__file__).parent / "recorded"
 # Metric, number of runs, and what the tool itself printed: the median, of JMH the score.
@@ -207,7 +207,7 @@ def test_old_results_in_a_tree_of_criterion_are_told(tmp_path: Path) -> None:
     shutil.copytree(RECORDED / "criterion", tree)
     for number, path in enumerate(sorted(tree.glob("**/estimates.json"))):
         os.utime(path, (1_793_534_400 + 86_400 * number,) * 2)
-    assert detect_format(tmp_path, ()) == "criterion"
+    assert detect_format(tmp_path) == "criterion"
     document = import_json(tmp_path / "out", tmp_path)
     assert [count for text, count in document["notices"].items() if "hours before the newest" in text] == [2]
     (one,) = import_json(tmp_path / "out", next(tree.glob("sum_plain/new/estimates.json")))["sessions"]

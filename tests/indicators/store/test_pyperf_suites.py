@@ -16,13 +16,18 @@ from workbench.core.errors import InputError
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.store.archive import inspection_id, write_result
 from workbench.indicators.store.archive_sync import sync_sessions
-from workbench.indicators.store.import_formats import FORMATS
-from workbench.indicators.store.pyperf_suites import export_session, import_suites
-from workbench.indicators.store.result_files import detect_format
+from workbench.indicators.store.benchmark_import import import_results
+from workbench.indicators.store.import_formats import ImportOptions, detect_format
+from workbench.indicators.store.pyperf_suites import export_session
+from workbench.indicators.store.session_import import ImportReport
 from workbench.indicators.store.sql_database import open_database
 from workbench.indicators.store.sql_queries import Filters, run_query
 
 SORTED, SCANNED = making.planned(making.PiSorted), making.planned(making.PiScanned)
+
+
+def import_suites(paths: list[Path], out: Path, **options: Any) -> ImportReport:
+    return import_results("pyperf", paths, out, ImportOptions(**options))
 
 
 def suite(path: Path, values: dict[str, list[float]], **metadata: Any) -> Path:
@@ -225,5 +230,20 @@ def test_the_same_figures_from_two_machines_are_two_sessions(tmp_path: Path) -> 
 def test_a_suite_is_told_from_other_json(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps({"name": "PiMatmul", "@result": {}}))
 
-    assert detect_format(suite(tmp_path / "s.json", {"sort": [0.5]}), FORMATS) == "pyperf"
-    assert detect_format(tmp_path / "x.json", FORMATS) == "amun"
+    assert detect_format(suite(tmp_path / "s.json", {"sort": [0.5]})) == "pyperf"
+    assert detect_format(tmp_path / "x.json") == "amun"
+
+
+@pytest.mark.timeout(60)
+def test_names_that_are_taken_get_the_next_free_number(tmp_path: Path) -> None:
+    for folder, name in (("x", "run"), ("x", "run-1"), ("x", "run-2"), ("y", "run"), ("z", "run")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        suite(tmp_path / folder / f"{name}.json", {"sort": [0.5 + len(folder)]})
+    paths = [tmp_path / place for place in ("x/run.json", "x/run-1.json", "x/run-2.json", "y/run.json", "z/run.json")]
+    (one,) = import_suites(paths, tmp_path / "out").sessions
+    assert [arm.name for arm in one.session.arms] == ["run", "run-1", "run-2", "run-3", "run-4"]
+
+    arms = tuple(making.arm(name, "1.0") for name in ("a/b", "a-b-1", "a:b", "a b"))
+    making.archive(tmp_path / "s", making.session(arms=arms, baseline=arms[0].name))
+    exported = export_session(tmp_path / "s", tmp_path / "suites")
+    assert [path.name for path in exported.paths] == ["a-b.json", "a-b-1.json", "a-b-2.json", "a-b-3.json"]

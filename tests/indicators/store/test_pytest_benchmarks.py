@@ -11,9 +11,13 @@ from typer.testing import CliRunner
 
 from workbench.core.errors import InputError
 from workbench.indicators.command import app
-from workbench.indicators.store.import_formats import FORMATS
-from workbench.indicators.store.pytest_benchmarks import import_benchmarks
-from workbench.indicators.store.result_files import detect_format
+from workbench.indicators.store.benchmark_import import import_results
+from workbench.indicators.store.import_formats import ImportOptions, detect_format
+from workbench.indicators.store.session_import import ImportReport
+
+
+def import_benchmarks(paths: list[Path], out: Path, machine: str = "") -> ImportReport:
+    return import_results("pytest-benchmark", paths, out, ImportOptions(machine=machine))
 
 
 def write_file(folder: Path, number: int, median_s: float, **more: object) -> Path:
@@ -40,7 +44,7 @@ def test_a_slower_benchmark_is_a_regression_of_its_commit(tmp_path: Path) -> Non
     folder.mkdir()
     for number in range(28):
         write_file(folder, number, (1e-3 if number < 14 else 1.2e-3) * (1 + draw.gauss(0, 0.01)))
-    assert detect_format(folder, FORMATS) == "pytest-benchmark"
+    assert detect_format(folder) == "pytest-benchmark"
     database, invoke = str(tmp_path / "h.db"), CliRunner().invoke
     imported = invoke(app, ["import", str(folder), "--out", str(tmp_path / "out")])
     assert imported.exit_code == 0, imported.output

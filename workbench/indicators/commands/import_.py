@@ -92,17 +92,17 @@ def import_(
     """
     from workbench.console.terminal import show_progress_count
     from workbench.indicators.store import import_formats
-    from workbench.indicators.store.benchmark_import import ImportOptions, check_revision, check_time
+    from workbench.indicators.store.benchmark_import import check_revision, check_time, import_results
 
     form = import_formats.find_import_format(paths, form)
     given = {"indicator": indicator, "baseline": baseline, "stack": stack, "machine": machine, "time": time}
     import_formats.check_options(form, {**given, "revision": revision})
-    options = ImportOptions(
+    options = import_formats.ImportOptions(
         stack, machine, check_revision(revision), check_time(time), baseline, tuple(indicator or ())
     )
     folder = out if out is not None else default_out() / "indicators"
     with show_progress_count("documents") as progress:
-        report = import_formats.FORMATS[form].import_paths(paths, folder, options, progress)
+        report = import_results(form, paths, folder, options, progress)
     finish_command(
         lambda: _print_import(form, report.sessions, report.problems, report.notices),
         lambda: _build_import_document(form, report.sessions, report.problems, report.notices),

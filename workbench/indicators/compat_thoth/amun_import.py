@@ -20,6 +20,7 @@ from workbench.indicators.contract.documents import DocumentError, Status
 from workbench.indicators.contract.indicator import Indicator
 from workbench.indicators.store import session_import
 from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, OUTSIDE, SESSION_FILE, Arm, is_inside
+from workbench.indicators.store.import_formats import ImportFormat, ImportOptions
 from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
 
 MAX_PACKAGES = 5000
@@ -539,3 +540,31 @@ def _check_encodable(document: _Any) -> _Any:
             "half of a pair of code units in a text", found="a text that cannot be stored in a file"
         ) from None
     return document
+
+
+def _is_amun(path: Path) -> bool:
+    """Whether a path is that of an inspection or a session; a session of this project's own is refused when read."""
+    if path.is_dir():
+        marks = ("results/*/result", "build/specification", SESSION_FILE, INSPECTIONS)
+        return any(next(path.glob(mark), None) is not None for mark in marks)
+    return path.suffix == ".stdout" or not path.exists()
+
+
+def _import_paths(
+    paths: list[Path], out: Path, options: ImportOptions, progress: Callable[[int, int], None] | None
+) -> ImportReport:
+    from workbench.indicators.shipped.indicator_classes import load_indicator
+
+    classes = [load_indicator(name) for name in options.indicators]
+    return import_documents(paths, out, indicators=classes, baseline=options.baseline, progress=progress)
+
+
+FORMAT = ImportFormat(
+    name="amun",
+    tool="Amun",
+    noun="document of Amun",
+    marks=(('"(@result|@parameters|script_sha256|hwinfo|job_log)"',),),
+    owns=_is_amun,
+    takes=frozenset({"indicator", "baseline"}),
+    import_paths=_import_paths,
+)

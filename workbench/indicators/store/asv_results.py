@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -25,9 +25,10 @@ from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import session_import
 from workbench.indicators.store.archive import OUTSIDE, Arm, Hardware, is_inside
-from workbench.indicators.store.benchmark_import import ImportedSet, ImportOptions, import_files
+from workbench.indicators.store.benchmark_import import MAX_RUNS
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
 from workbench.indicators.store.result_files import ResultFile, list_result_files
-from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport, shorten_text
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, shorten_text
 
 RESULT_VERSION = 2
 MAX_BYTES = 64 << 20
@@ -35,11 +36,10 @@ MAX_DEPTH = 20
 MAX_PARAMETERS = 50
 MAX_COMBINATIONS = 10_000
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
-_NOUN = "result file of asv"
+NOUN = "result file of asv"
 _UPDATE = "write it with asv 0.5 or newer; `asv update` converts older files"
 MAX_CASES = 10_000
 MAX_SAMPLES = 10_000
-MAX_RUNS = 100_000
 MAX_PACKAGES = 5000
 MAX_TEXT = 120
 MAX_MILLISECONDS = 253_402_300_800_000
@@ -86,8 +86,8 @@ def read_asv_file(document: Any, path: Path) -> ResultDocument:
     """A result file by its document."""
     if _has_result_keys(document) and document.get("version") != RESULT_VERSION:
         version = json.dumps(document.get("version"))[:40]
-        raise InputError(f"{_NOUN} in another format", where=path, found=version, allowed=RESULT_VERSION, do=_UPDATE)
-    return validate_model(ResultDocument, document, noun=_NOUN, where=path, do=_UPDATE)
+        raise InputError(f"{NOUN} in another format", where=path, found=version, allowed=RESULT_VERSION, do=_UPDATE)
+    return validate_model(ResultDocument, document, noun=NOUN, where=path, do=_UPDATE)
 
 
 def read_benchmarks(path: Path, cache: dict[Path, Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -179,40 +179,19 @@ _INDICATORS: dict[str, tuple[type[Indicator], str]] = {
 }
 
 
-def import_results(
-    paths: Iterable[Path], out: Path, *, machine: str = "", progress: Callable[[int, int], None] | None = None
-) -> ImportReport:
-    """Import results of asv, one session per result file.
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
+    """Each result file is a session: a commit (its `revision`) in an environment (its only arm) on a machine.
 
-    A session is a commit (its `revision`) in an environment (its only arm) on a machine, created when the commit was.
-    Each sample is a run, up to 10,000 of a case; without samples the stored value is the only run. Failed and skipped
-    benchmarks are runs without a value. The version of a benchmark is part of its indicator's version. Names of
-    machines are only part of the hardware's key; paths and secrets in the names of environments are left out.
-
-    `paths`: Folders of results (`.asv/results`), folders of a machine in one, or single result files.
-    `machine`: Name of the machine that all files are of, whatever they say; empty: by what they say.
-
-    Returns: Sessions in the order of the files; `problems` are files of a folder that could not be read.
+    A session is created when the commit was. Each sample is a run, up to 10,000 of a case; without samples the stored
+    value is the only run. Failed and skipped benchmarks are runs without a value. The version of a benchmark is part of
+    its indicator's version. Names of machines are only part of the hardware's key; paths and secrets in the names of
+    environments are left out.
     """
-    benchmark_lists = dict[Path, Mapping[str, Any]]()
-
-    def read_file(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
-        for document in file.read_documents(_NOUN, notices):
-            found = read_asv_file(document, file.path)
-            benchmarks = read_benchmarks(file.path, benchmark_lists)
-            runs = _convert_results(file.path, found, benchmarks, options.machine)
-            yield ImportedSet(runs, found.commit_hash, _format_time(found.date) or None)
-
-    return import_files(
-        paths,
-        out,
-        read_file,
-        form="asv",
-        noun=_NOUN,
-        options=ImportOptions(machine=machine),
-        list_files=partial(list_result_files, noun=_NOUN, skip=(BENCHMARKS, MACHINE)),
-        progress=progress,
-    )
+    for document in file.read_documents(NOUN, context.notices):
+        found = read_asv_file(document, file.path)
+        benchmarks = read_benchmarks(file.path, context.kept)
+        runs = _convert_results(file.path, found, benchmarks, context.options.machine)
+        yield ImportedSet(runs, found.commit_hash, _format_time(found.date) or None)
 
 
 def _convert_results(
@@ -241,8 +220,6 @@ def _convert_results(
             if len(labels) > MAX_CASES or len(runs) > MAX_RUNS:
                 allowed = f"at most {MAX_CASES:,} combinations of parameters and {MAX_RUNS:,} samples"
                 raise InputError("too many results for a session", where=where, allowed=allowed)
-    if not runs:
-        raise InputError("no benchmark in this file", where=path)
     return runs
 
 
@@ -327,3 +304,14 @@ def _format_time(milliseconds: Any) -> str:
     if not is_known or not 0 <= milliseconds < MAX_MILLISECONDS:
         return ""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+
+
+FORMAT = ImportFormat(
+    name="asv",
+    tool="asv",
+    noun=NOUN,
+    marks=(('"commit_hash"', '"results"'),),
+    takes=frozenset({"machine"}),
+    read=_read_file,
+    list_files=partial(list_result_files, skip=(BENCHMARKS, MACHINE)),
+)

@@ -19,17 +19,18 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.units import find_unit_factor
 from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Better, Indicator, parameter, result
-from workbench.indicators.store import session_import
 from workbench.indicators.store.archive import COMMIT_TIME, Arm, parse_time
-from workbench.indicators.store.result_files import (
-    ResultFile,
-    add_notice,
-    find_format,
-    list_result_files,
-    read_result_file,
-    refuse_foreign,
+from workbench.indicators.store.import_formats import FORMATS, ImportContext, ImportedSet, ImportFormat, ImportOptions
+from workbench.indicators.store.session_import import (
+    UNKNOWN,
+    ImportedCase,
+    ImportedRun,
+    ImportedSession,
+    ImportReport,
+    build_hardware,
+    shorten_text,
+    write_sessions,
 )
-from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport, shorten_text
 
 MAX_RUNS = 100_000
 MAX_TOTAL_RUNS = 1_000_000
@@ -41,28 +42,6 @@ TWICE = "a benchmark that is listed several times: taken as further runs of it"
 ZERO = "0 in every run: no ratio, so not in a history"
 _COMMIT = re.compile(r"[0-9A-Za-z._/-]{1,200}")
 _BASES = ("s", "bytes")
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """What the user says of all files where they do not: stack, machine, commit, time (ISO format, UTC)."""
-
-    stack: str | None = None
-    machine: str = ""
-    revision: str | None = None
-    measured_at: str | None = None
-    baseline: str | None = None
-    indicators: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ImportedSet:
-    """Runs of one measurement, which become a session per machine."""
-
-    runs: list[ImportedRun]
-    revision: str | None = None
-    created_at: str | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +80,7 @@ class Measurement:
 
     `stack`: Name of the stack where the user gives none. `model` is the processor, `machine` the host.
     `repeats`: Whether a name that is listed again is a further run of the benchmark, and not another one.
+    `indicator`: Class and name of its result, where the class is not made from tool and unit.
     """
 
     tool: str
@@ -116,9 +96,7 @@ class Measurement:
     measured_at: str = ""
     notes: tuple[str, ...] = ()
     repeats: bool = True
-
-
-Reader = Callable[[ResultFile, ImportOptions, dict[str, int]], Iterable[ImportedSet]]
+    indicator: tuple[type[Indicator], str] | None = None
 
 
 def judge_value(value: Any, *, scale: float = 1.0, cpu: Any = None) -> MeasuredRun:
@@ -139,42 +117,31 @@ def judge_value(value: Any, *, scale: float = 1.0, cpu: Any = None) -> MeasuredR
     return MeasuredRun(number, cpu=cpu * scale if is_cpu else None)
 
 
-def import_files(
+def import_results(
+    form: str,
     paths: Iterable[Path],
     out: Path,
-    read: Reader,
-    *,
-    form: str,
-    noun: str,
-    options: ImportOptions,
-    list_files: Callable[[Path], list[Path]] | None = None,
-    open_file: Callable[[Path], ResultFile] | None = None,
-    write_together: Callable[[ImportReport], None] | None = None,
+    options: ImportOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
-    """Import files of one format; each measurement in them is a session per machine.
-
-    `read`: Reads the measurements of a file.
-    `list_files`, `open_file`: The files of a folder (or a file as it is), and the text of one.
-    `write_together`: Writes the runs of all files into the report, instead of a session for each.
+    """Import files and folders of one format; each measurement in them is a session per machine.
 
     Files of a folder that cannot be read are problems of the report; a file that was named is refused.
     """
-    named = [Path(path) for path in paths]
-    list_files = list_files or functools.partial(list_result_files, noun=noun)
-    open_file = open_file or functools.partial(read_result_file, noun=noun)
-    files = list({file.resolve(): file for path in named for file in list_files(path)}.values())
+    importer, context = FORMATS[form], ImportContext(options or ImportOptions())
+    options, noun, named = context.options, importer.noun, [Path(path) for path in paths]
+    if importer.import_paths is not None:
+        return importer.import_paths(named, out, options, progress)
+    files = list({file.resolve(): file for path in named for file in importer.list_files(path, noun)}.values())
     if options.measured_at is not None and len(files) > 1:
         do = "import each file separately"
         raise ConfigError("one time for several files", where="--time", found=f"{len(files)} files", do=do)
-    report, total, guessed = ImportReport([], [], {}), 0, list[str]()
+    report, total, guessed = ImportReport([], [], context.notices), 0, list[str]()
+    together: list[ImportedRun] | None = [] if importer.is_joined and not options.stack else None
     for index, path in enumerate(files):
         try:
-            file = open_file(path)
-            _check_format(file, form, noun, is_named=path in named)
-            sets = list(read(file, options, report.notices))
-            if not any(one.runs for one in sets):
-                raise InputError("no benchmark in this file", where=path)
+            n_before = None if together is None else len(together)
+            changed_at, sets = _read_sets(importer, path, context, is_named=path in named, n_before=n_before)
         except InputError as error:
             if path in named:
                 raise
@@ -184,52 +151,79 @@ def import_files(
         if total > MAX_TOTAL_RUNS:
             do = "import the files from this one on with a further call"
             raise InputError("too many runs for one import", where=path, allowed=f"at most {MAX_TOTAL_RUNS:,}", do=do)
-        _count_oddities(sets, report.notices)
+        # Later documents in a file are later.
         for place, one in enumerate(sets):
-            if one.runs and write_together is None:
-                created_at = choose_time(one, options) or _guess_time(file, place, report, guessed)
-                revision = _choose_revision(one, options, path)
-                written = session_import.write_sessions(
-                    one.runs, out, revision=revision, created_at=created_at, notes=one.notes
+            if together is not None:
+                together += one.runs
+            elif one.runs:
+                report.sessions.extend(
+                    _write_set(one, path, out, context, changed_at + timedelta(microseconds=place), guessed)
                 )
-                report.sessions.extend(written)
         if progress is not None:
             progress(index + 1, len(files))
-    if write_together is not None and total:
-        write_together(report)
+    if together:
+        moment = _choose_time(ImportedSet(together), options) if options.measured_at is not None else None
+        sessions = write_sessions(
+            together, out, baseline=options.baseline, revision=options.revision, created_at=moment
+        )
+        report.sessions.extend(sessions)
     if len(set(guessed)) < len(guessed):
-        add_notice(report.notices, SAME_TIME, len(guessed))
+        context.add_notice(SAME_TIME, len(guessed))
     if not report.sessions:
         raise InputError(f"no {noun} that can be read", found=[reason for _, reason in report.problems[:5]])
     return report
 
 
-def _check_format(file: ResultFile, form: str, noun: str, *, is_named: bool) -> None:
-    """Refuse a file of another tool; a file that was named and fits no format is left to its reader."""
-    found = find_format(file.text)
-    if found == form:
-        return
+def _read_sets(
+    importer: ImportFormat, path: Path, context: ImportContext, *, is_named: bool, n_before: int | None
+) -> tuple[datetime, list[ImportedSet]]:
+    """When a file was changed, and its measurements; one of another tool is refused.
+
+    `is_named`: Whether it is read although it has the marks of no tool.
+    `n_before`: Number of runs in the session that these join; null where each measurement is a session.
+    """
+    file, noun = importer.open_file(path, importer.noun), importer.noun
+    found = FORMATS.find_format(file.text)
     if found is None:
-        refuse_foreign(file, (noun,))
-        if is_named:
-            return
-    what = "of no known format" if found is None else f"of {found}"
-    raise InputError(f"not a {noun}: {what}", where=file.path)
-
-
-def _count_oddities(sets: list[ImportedSet], notices: dict[str, int]) -> None:
-    """Count the benchmarks that are 0 in every run."""
+        FORMATS.refuse_foreign(file.text, path, (noun,))
+    if found != importer.name and not (found is None and is_named):
+        what = "of no known format" if found is None else f"of {found}"
+        raise InputError(f"not a {noun}: {what}", where=path)
+    assert importer.read is not None
+    sets = list(importer.read(file, context))
+    n_runs = [len(one.runs) for one in sets]
+    if not any(n_runs):
+        raise InputError("no benchmark in this file", where=path)
+    if (max(n_runs) if n_before is None else n_before + sum(n_runs)) > MAX_RUNS:
+        raise InputError("too many runs for a session", where=path, allowed=f"at most {MAX_RUNS:,}")
     for one in sets:
         values: dict[str, list[Any]] = {}
         for run in one.runs:
             if run.status == "ok":
                 values.setdefault(run.thing.label, []).extend(run.document["stdout"]["@result"].values())
-        zeros = sum(not any(numbers) for numbers in values.values())
-        if zeros:
-            add_notice(notices, ZERO, zeros)
+        if zeros := sum(not any(numbers) for numbers in values.values()):
+            context.add_notice(ZERO, zeros)
+    return parse_time(file.modified_at) or datetime(1970, 1, 1, tzinfo=UTC), sets
 
 
-def choose_time(one: ImportedSet, options: ImportOptions) -> str | None:
+def _write_set(
+    one: ImportedSet, path: Path, out: Path, context: ImportContext, changed_at: datetime, guessed: list[str]
+) -> list[ImportedSession]:
+    """Write a measurement; one without a time has that of its file, which is added to `guessed`."""
+    created_at = _choose_time(one, context.options)
+    if created_at is None:
+        context.add_notice(NO_TIME)
+        created_at = changed_at.isoformat()
+        guessed.append(created_at)
+    given = context.options.revision
+    if one.revision is not None and given not in (None, one.revision):
+        found = f"{one.revision[:40]} in {path.name[:80]}"
+        raise ConfigError("the file already states its commit", where="--revision", found=found)
+    revision = given if one.revision is None else one.revision
+    return write_sessions(one.runs, out, revision=revision, created_at=created_at, notes=one.notes)
+
+
+def _choose_time(one: ImportedSet, options: ImportOptions) -> str | None:
     """When a set was measured: as the file or its first run tells, else the user."""
     starts = [str(run.document.get("start_datetime") or "") for run in one.runs]
     told = one.created_at or min(filter(None, starts), default=None)
@@ -238,31 +232,13 @@ def choose_time(one: ImportedSet, options: ImportOptions) -> str | None:
     return told or options.measured_at
 
 
-def _guess_time(file: ResultFile, place: int, report: ImportReport, guessed: list[str]) -> str:
-    """When a file was changed; later documents in it are later."""
-    add_notice(report.notices, NO_TIME)
-    moment = parse_time(file.modified_at) or datetime(1970, 1, 1, tzinfo=UTC)
-    guessed.append((moment + timedelta(microseconds=place)).isoformat())
-    return guessed[-1]
-
-
-def _choose_revision(one: ImportedSet, options: ImportOptions, path: Path) -> str | None:
-    """The commit that the file tells, else the user's."""
-    if one.revision is not None and options.revision not in (None, one.revision):
-        found = f"{one.revision[:40]} in {path.name[:80]}"
-        raise ConfigError("the file already states its commit", where="--revision", found=found)
-    return one.revision if one.revision is not None else options.revision
-
-
-def build_set(measured: Measurement, options: ImportOptions, notices: dict[str, int]) -> ImportedSet:
-    """The runs of a measurement, with its stack and machine; what cannot be compared is counted in `notices`."""
+def build_set(measured: Measurement, context: ImportContext) -> ImportedSet:
+    """The runs of a measurement, with its stack and machine; what cannot be compared is counted as a notice."""
+    options = context.options
     if not measured.model and not measured.machine and measured.cores is None and not options.machine:
-        add_notice(notices, NO_MACHINE)
-    hardware = session_import.build_hardware(
-        model=shorten_text(measured.model) or session_import.UNKNOWN,
-        cores=measured.cores,
-        machine=measured.machine,
-        joined=options.machine,
+        context.add_notice(NO_MACHINE)
+    hardware = build_hardware(
+        model=measured.model or UNKNOWN, cores=measured.cores, machine=measured.machine, joined=options.machine
     )
     name = shorten_text(options.stack or measured.stack or measured.tool)
     name += f", {measured.build}" if measured.build else ""
@@ -274,16 +250,29 @@ def build_set(measured: Measurement, options: ImportOptions, notices: dict[str, 
         notes={"source": measured.tool, "stack": f"unknown: {measured.tool} keeps no lock"}
         | ({COMMIT_TIME: measured.commit_at} if measured.commit_at else {}),
     )
+    benchmarks = _join_benchmarks(measured, context)
+    if sum(len(one.runs) for one in benchmarks) > MAX_RUNS:
+        raise InputError("too many runs for a session", found=measured.tool, allowed=f"at most {MAX_RUNS:,}")
     runs: list[ImportedRun] = []
-    for benchmark in _join_benchmarks(measured, notices):
-        runs += _convert_benchmark(measured, benchmark, arm, hardware, notices)
-        if len(runs) > MAX_RUNS:
-            raise InputError("too many runs for a session", found=measured.tool, allowed=f"at most {MAX_RUNS:,}")
+    for benchmark in benchmarks:
+        indicator, field_name = measured.indicator or build_indicator(measured.tool, benchmark.unit, benchmark.better)
+        label = benchmark.label
+        case = ImportedCase(indicator.__name__, indicator.version(), indicator, {"benchmark": label}, label=label)
+        if benchmark.better is None:
+            text = f"{shorten_text(benchmark.unit, 60) or 'no unit'}: direction unknown, so kept but not compared"
+            context.add_notice(text)
+        for run in benchmark.runs:
+            stdout: Any = ""
+            if run.status == "ok":
+                stdout = {"name": case.name, "@parameters": {"benchmark": label}, "@result": {field_name: run.value}}
+                stdout |= {"@cpu": {field_name: run.cpu}} if run.cpu is not None else {}
+            document = {"stdout": stdout, "exit_code": run.exit_code, "start_datetime": measured.measured_at}
+            runs.append(ImportedRun(arm, case, hardware, run.status, document, run.reason))
     return ImportedSet(runs, measured.revision, measured.measured_at or None, measured.notes)
 
 
-def _join_benchmarks(measured: Measurement, notices: dict[str, int]) -> list[MeasuredBenchmark]:
-    """Benchmarks by name and unit; one that is listed again has further runs, or a number in its name."""
+def _join_benchmarks(measured: Measurement, context: ImportContext) -> list[MeasuredBenchmark]:
+    """Benchmarks by name and base unit; one that is listed again has further runs, or a number in its name."""
     joined: dict[tuple[str, str], MeasuredBenchmark] = {}
     for one in measured.benchmarks:
         unit, factor = find_base_unit(one.unit)
@@ -292,22 +281,19 @@ def _join_benchmarks(measured: Measurement, notices: dict[str, int]) -> list[Mea
             number += 1
             name = f"{shorten_text(one.name, MAX_TEXT - 10)} #{number}"
         if number > 1:
-            add_notice(notices, "a name that is listed several times: further ones have a number, such as #2")
+            context.add_notice("a name that is listed several times: further ones have a number, such as #2")
         renamed = replace(one, name=name, unit=unit, runs=[])
         first = joined.setdefault((renamed.label, unit), renamed)
         if first.better != one.better:
             raise InputError("one benchmark with two directions", found=one.label)
         if first.runs:
-            add_notice(notices, TWICE)
-        first.runs += [_scale_run(run, factor) for run in one.runs]
+            context.add_notice(TWICE)
+        for run in one.runs:
+            if factor != 1.0 and run.value is not None:
+                cpu = None if run.cpu is None else run.cpu * factor
+                run = replace(run, value=run.value * factor, cpu=cpu)
+            first.runs.append(run)
     return list(joined.values())
-
-
-def _scale_run(run: MeasuredRun, factor: float) -> MeasuredRun:
-    if factor == 1.0 or run.value is None:
-        return run
-    cpu = None if run.cpu is None else run.cpu * factor
-    return MeasuredRun(run.value * factor, run.status, run.reason, run.exit_code, cpu)
 
 
 def find_base_unit(unit: str) -> tuple[str, float]:
@@ -326,27 +312,6 @@ def find_base_unit(unit: str) -> tuple[str, float]:
     return unit.strip(), 1.0
 
 
-def _convert_benchmark(
-    measured: Measurement, benchmark: MeasuredBenchmark, arm: Arm, hardware: Any, notices: dict[str, int]
-) -> list[ImportedRun]:
-    """The runs of a benchmark, whose unit is a base unit."""
-    indicator, field_name = build_indicator(measured.tool, benchmark.unit, benchmark.better)
-    label = benchmark.label
-    case = ImportedCase(indicator.__name__, indicator.version(), indicator, {"benchmark": label}, label=label)
-    if benchmark.better is None:
-        text = f"{shorten_text(benchmark.unit, 60) or 'no unit'}: direction unknown, so kept but not compared"
-        add_notice(notices, text)
-    runs = []
-    for run in benchmark.runs:
-        stdout: Any = ""
-        if run.status == "ok":
-            stdout = {"name": case.name, "@parameters": {"benchmark": label}, "@result": {field_name: run.value}}
-            stdout |= {"@cpu": {field_name: run.cpu}} if run.cpu is not None else {}
-        document = {"stdout": stdout, "exit_code": run.exit_code, "start_datetime": measured.measured_at}
-        runs.append(ImportedRun(arm, case, hardware, run.status, document, run.reason))
-    return runs
-
-
 @functools.lru_cache(maxsize=1000)
 def build_indicator(tool: str, unit: str, better: Better | None) -> tuple[type[Indicator], str]:
     """Class for a tool's figures in a unit, with the name of its result.
@@ -354,8 +319,14 @@ def build_indicator(tool: str, unit: str, better: Better | None) -> tuple[type[I
     >>> build_indicator("hyperfine", "s", "lower")[0].__name__, build_indicator("go-bench", "B/op", "lower")[1]
     ('HyperfineSeconds', 'number')
     """
-    names = {"s": ("Seconds", "elapsed_s"), "bytes": ("Bytes", "size_bytes")}
-    ending, field_name = names.get(unit, (_name_unit(unit), "number"))
+    known = {"s": ("Seconds", "elapsed_s"), "bytes": ("Bytes", "size_bytes")}
+    if unit in known:
+        ending, field_name = known[unit]
+    else:
+        words = re.split(r"[^A-Za-z0-9]+", unit.replace("/", " per ").replace("%", " percent "))
+        ending, field_name = "".join(word[:1].upper() + word[1:] for word in words)[:40] or "Number", "number"
+        if not re.fullmatch(r"[A-Za-z0-9/%]*", unit):
+            ending += hashlib.sha256(unit.encode()).hexdigest()[:6]
     head = "".join(word.capitalize() for word in re.split(r"[^A-Za-z0-9]+", tool))
     about = f"{tool}'s figure of a benchmark in {shorten_text(unit, 60) or 'a number without unit'}."
     fields: dict[str, Any] = {
@@ -364,14 +335,6 @@ def build_indicator(tool: str, unit: str, better: Better | None) -> tuple[type[I
     }
     indicator = create_model(f"{head}{ending}", __base__=Indicator, __module__=__name__, __doc__=about, **fields)
     return indicator, field_name
-
-
-def _name_unit(unit: str) -> str:
-    """Name for a unit, as a part of a class's name."""
-    words = re.split(r"[^A-Za-z0-9]+", unit.replace("/", " per ").replace("%", " percent "))
-    name = "".join(word[:1].upper() + word[1:] for word in words)[:40]
-    plain = re.fullmatch(r"[A-Za-z0-9/%]*", unit)
-    return (name or "Number") + ("" if plain else hashlib.sha256(unit.encode()).hexdigest()[:6])
 
 
 def check_revision(text: str | None) -> str | None:
@@ -389,13 +352,13 @@ def check_time(text: str | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat()
 
 
-def format_time(value: Any, notices: dict[str, int]) -> str:
+def format_time(value: Any, context: ImportContext) -> str:
     """A time of a file in UTC; empty for what is none. One without a zone is taken as UTC, which is told."""
     moment = parse_time(value)
     if moment is None:
         return ""
     if datetime.fromisoformat(value).tzinfo is None:
-        add_notice(notices, "a time without a zone: taken as UTC")
+        context.add_notice("a time without a zone: taken as UTC")
     return moment.astimezone(UTC).isoformat()
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 from workbench.core.errors import InputError
 from workbench.indicators.store.benchmark_import import (
-    ImportedSet,
-    ImportOptions,
     MeasuredBenchmark,
     Measurement,
     build_set,
     judge_value,
     require_rows,
 )
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
 from workbench.indicators.store.result_files import ResultFile
 
 NOUN = "result of CodSpeed"
@@ -25,9 +24,9 @@ _WALLTIME = "pytest --codspeed --codspeed-mode walltime"
 _FILE_NAME = re.compile(r"results_([0-9]{13})\b")
 
 
-def read_codspeed(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """The benchmarks of each document of a file."""
-    for document in file.read_documents(NOUN, notices, do=_WALLTIME):
+    for document in file.read_documents(NOUN, context.notices, do=_WALLTIME):
         rows = require_rows(document, "benchmarks", NOUN, file.path)
         instrument = _get_part(document, "instrument").get("type")
         if instrument != "walltime":
@@ -41,7 +40,7 @@ def read_codspeed(file: ResultFile, options: ImportOptions, notices: dict[str, i
         for name, row in zip(names, rows, strict=True):
             run = judge_value(_get_part(row, "stats").get("median_ns"))
             measured.benchmarks.append(MeasuredBenchmark(name, "ns", "lower", [run]))
-        yield build_set(measured, options, notices)
+        yield build_set(measured, context)
 
 
 def _get_part(document: Any, key: str) -> Mapping[str, Any]:
@@ -60,3 +59,12 @@ def _shorten_places(names: list[str]) -> list[str]:
         return names
     shared = os.path.commonpath(folders).rstrip("/")
     return [name[len(shared) + 1 :] for name in names]
+
+
+FORMAT = ImportFormat(
+    name="codspeed",
+    tool="CodSpeed",
+    noun=NOUN,
+    marks=(('"creator"', '"instrument"', '"benchmarks"'),),
+    read=_read_file,
+)

@@ -16,18 +16,16 @@ from workbench.core.errors import InputError
 from workbench.core.files import read_up_to
 from workbench.indicators.store.archive import OUTSIDE, is_inside, parse_time
 from workbench.indicators.store.benchmark_import import (
-    ImportedSet,
-    ImportOptions,
     MeasuredBenchmark,
     Measurement,
     build_set,
     find_base_unit,
     judge_value,
 )
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
 from workbench.indicators.store.result_files import (
     MAX_FILES,
     ResultFile,
-    add_notice,
     format_modified,
     read_result_file,
 )
@@ -39,7 +37,19 @@ _MAX_BYTES = 1 << 20
 _COMPLETE = "benchmark-complete"
 
 
-def list_criterion_trees(path: Path) -> list[Path]:
+def _is_tree(path: Path) -> bool:
+    """Whether a folder holds results of criterion; those of cargo-criterion's own are refused."""
+    if not path.is_dir():
+        return False
+    if any(path.glob("**/new/estimates.json")):
+        return True
+    if any(path.glob("**/measurement_*.cbor")):
+        do = "cargo criterion --message-format=json > FILE"
+        raise InputError("data of cargo-criterion's own, which cannot be imported", where=path, do=do)
+    return False
+
+
+def _list_trees(path: Path, _: str) -> list[Path]:
     """A folder with results as it is, or a file as it is."""
     if path.is_dir() and next(path.glob("**/new/estimates.json"), None) is None:
         files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
@@ -49,7 +59,7 @@ def list_criterion_trees(path: Path) -> list[Path]:
     return [path]
 
 
-def open_criterion(path: Path) -> ResultFile:
+def _open_file(path: Path, noun: str) -> ResultFile:
     """Text of a file of messages; of a folder, or a file estimates.json, the same messages made from its files."""
     if path.is_dir():
         files = sorted(path.glob("**/new/estimates.json"))
@@ -60,7 +70,7 @@ def open_criterion(path: Path) -> ResultFile:
     elif path.name == "estimates.json":
         files = [path]
     else:
-        return read_result_file(path, noun=NOUN)
+        return read_result_file(path, noun)
     text = "\n".join(json.dumps(_build_message(file)) for file in files)
     return ResultFile(path, text, max(map(format_modified, files)))
 
@@ -88,10 +98,10 @@ def _read_unit(path: Path) -> str:
     return str(rows[0].get("unit") or "ns") if rows else "ns"
 
 
-def read_criterion(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """The benchmarks of a folder or a stream of messages."""
     measured, times = Measurement("criterion"), []
-    for message in file.read_documents(NOUN, notices, do="cargo criterion --message-format=json > FILE"):
+    for message in file.read_documents(NOUN, context.notices, do="cargo criterion --message-format=json > FILE"):
         if not isinstance(message, Mapping) or message.get("reason") != _COMPLETE:
             continue
         median = message.get("median")
@@ -106,5 +116,17 @@ def read_criterion(file: ResultFile, options: ImportOptions, notices: dict[str, 
     known = [time for time in times if time is not None]
     old = sum((max(known) - time).total_seconds() > MAX_AGE_S for time in known)
     if old:
-        add_notice(notices, OLD, old)
-    yield build_set(measured, options, notices)
+        context.add_notice(OLD, old)
+    yield build_set(measured, context)
+
+
+FORMAT = ImportFormat(
+    name="criterion",
+    tool="criterion",
+    noun=NOUN,
+    marks=(('"reason" *: *"(benchmark|group)-complete"',), ('"median_abs_dev"', '"point_estimate"')),
+    owns=_is_tree,
+    list_files=_list_trees,
+    open_file=_open_file,
+    read=_read_file,
+)

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from workbench.core.errors import InputError
 from workbench.indicators.store.archive import parse_time
 from workbench.indicators.store.benchmark_import import (
-    ImportedSet,
-    ImportOptions,
     MeasuredBenchmark,
     MeasuredRun,
     Measurement,
@@ -20,7 +18,9 @@ from workbench.indicators.store.benchmark_import import (
     format_time,
     judge_value,
 )
-from workbench.indicators.store.result_files import ResultFile, add_notice
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
+from workbench.indicators.store.result_files import ResultFile
+from workbench.indicators.store.session_import import shorten_text
 
 NOUN = "CSV of a history"
 REQUIRED = ("time", "series", "value", "unit", "direction")
@@ -29,16 +29,16 @@ MAX_ROWS = 50_000
 _EXAMPLE = f"columns: {', '.join(REQUIRED)}, and if you like {', '.join(OPTIONAL)}"
 
 
-def read_csv(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """The rows of one time, commit and machine are a session."""
     measured: dict[tuple[str, str, str], Measurement] = {}
     told: dict[str, tuple[str, str]] = {}
     copies: Counter[tuple[str, ...]] = Counter()
-    for number, row in _list_rows(file, notices):
+    for number, row in _list_rows(file, context):
         where = f"{file.path}, line {number}"
         copies[tuple(row.values())] += 1
         if copies[tuple(row.values())] > 1:
-            add_notice(notices, "a repeated row: counted once")
+            context.add_notice("a repeated row: counted once")
             continue
         time, series, unit, direction = row["time"], row["series"], row["unit"], row["direction"].lower()
         if parse_time(time) is None or time.isdigit():
@@ -51,17 +51,17 @@ def read_csv(file: ResultFile, options: ImportOptions, notices: dict[str, int]) 
         if known != (find_base_unit(unit)[0], direction):
             found = f"{unit[:40] or 'no unit'} {direction} after {known[0][:40] or 'no unit'} {known[1]}"
             raise InputError("one series with two units or directions", where=f"{where}, {series[:80]}", found=found)
-        key = (format_time(time, notices), row.get("commit", ""), row.get("machine", ""))
-        one = measured.setdefault(
-            key, Measurement("csv", machine=key[2], model=key[2], revision=key[1] or None, measured_at=key[0])
-        )
+        moment, commit, machine = key = (format_time(time, context), row.get("commit", ""), row.get("machine", ""))
+        new = Measurement("csv", model=shorten_text(machine), machine=machine, revision=commit or None)
+        new.measured_at = moment
+        one = measured.setdefault(key, new)
         run = _judge_text(row["value"], where)
         one.benchmarks.append(MeasuredBenchmark(series, unit, "higher" if direction == "higher" else "lower", [run]))
     for one in measured.values():
-        yield build_set(one, options, notices)
+        yield build_set(one, context)
 
 
-def _list_rows(file: ResultFile, notices: dict[str, int]) -> Iterator[tuple[int, dict[str, str]]]:
+def _list_rows(file: ResultFile, context: ImportContext) -> Iterator[tuple[int, dict[str, str]]]:
     """Rows by column, with the numbers of their lines."""
     head = file.text.lstrip().split("\n", 1)[0]
     mark = max(",;\t", key=head.count)
@@ -75,7 +75,7 @@ def _list_rows(file: ResultFile, notices: dict[str, int]) -> Iterator[tuple[int,
             if columns is None:
                 columns = _check_columns([cell.lower() for cell in cells], file)
             elif [cell.lower() for cell in cells] == columns:
-                add_notice(notices, "the header line is repeated: several files were joined")
+                context.add_notice("the header line is repeated: several files were joined")
             elif len(cells) != len(columns):
                 found = f"{len(cells)} cells of {len(columns)}"
                 do = "quote texts with a comma; is the file cut off?"
@@ -89,7 +89,7 @@ def _list_rows(file: ResultFile, notices: dict[str, int]) -> Iterator[tuple[int,
     except csv.Error as error:
         raise InputError(f"not a {NOUN}", where=f"{file.path}, line {reader.line_num}", found=str(error)) from None
     if not file.text.endswith("\n"):
-        add_notice(notices, "the last line has no end: it may be cut off")
+        context.add_notice("the last line has no end: it may be cut off")
 
 
 def _check_columns(columns: list[str], file: ResultFile) -> list[str]:
@@ -111,3 +111,13 @@ def _judge_text(text: str, where: str) -> MeasuredRun:
     except ValueError:
         do = "write numbers with a decimal point, the unit in its own column"
         raise InputError("not a number", where=where, found=text[:60], do=do) from None
+
+
+FORMAT = ImportFormat(
+    name="csv",
+    tool="a CSV",
+    noun=NOUN,
+    marks=((r"(?i)\A(?=[^\n]*\bseries\b)(?=[^\n]*\bvalue\b)\"?\w+\"?[,;\t]",),),
+    takes=frozenset({"stack", "machine", "revision"}),
+    read=_read_file,
+)

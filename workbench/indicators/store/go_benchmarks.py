@@ -12,15 +12,15 @@ from workbench.core.errors import InputError
 from workbench.indicators.contract.indicator import Better
 from workbench.indicators.store.archive import parse_time
 from workbench.indicators.store.benchmark_import import (
-    ImportedSet,
-    ImportOptions,
     MeasuredBenchmark,
     MeasuredRun,
     Measurement,
     build_set,
     judge_value,
 )
-from workbench.indicators.store.result_files import ResultFile, add_notice
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
+from workbench.indicators.store.result_files import ResultFile
+from workbench.indicators.store.session_import import shorten_text
 
 NOUN = "output of go test -bench"
 CUT_OFF = "the last line is cut off and was skipped"
@@ -61,7 +61,7 @@ class _Output:
         system, architecture, model, commit, moment = facts = tuple(self.facts.get(name, "") for name in names)
         stack = f"Go {system}/{architecture}" if system else "Go"
         committed = parse_time(moment)
-        one = Measurement("go-bench", stack=stack, model=model, revision=commit or None)
+        one = Measurement("go-bench", stack=stack, model=shorten_text(model), revision=commit or None)
         one.commit_at = committed.astimezone(UTC).isoformat() if committed else ""
         return self.measured.setdefault(facts, one)
 
@@ -72,13 +72,13 @@ class _Output:
         self.failed, self.is_open = [], False
 
 
-def read_go(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """The benchmarks of a file, a set for each system, processor and commit."""
     output = _Output()
-    for text in _list_outputs(file, notices):
-        _read_output(text, output, notices)
+    for text in _list_outputs(file, context):
+        _read_output(text, output, context)
     if max(output.seen.values(), default=0) > 1:
-        add_notice(notices, TWICE)
+        context.add_notice(TWICE)
     benchmarks: dict[tuple[int, str, str], MeasuredBenchmark] = {}
     for measured, name, rest in output.lines:
         for value, unit in _parse_pairs(rest, file, name):
@@ -98,15 +98,15 @@ def read_go(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -
     moment = _find_time(file)
     for measured in output.measured.values():
         measured.measured_at = moment
-        yield build_set(measured, options, notices)
+        yield build_set(measured, context)
 
 
-def _list_outputs(file: ResultFile, notices: dict[str, int]) -> list[str]:
+def _list_outputs(file: ResultFile, context: ImportContext) -> list[str]:
     """The output of each package from the messages of -json; of plain output the text itself."""
     if not file.text.lstrip().startswith("{"):
         return [file.text]
     texts: dict[str, list[str]] = {}
-    for message in file.read_documents(NOUN, notices, do="go test -bench . > FILE"):
+    for message in file.read_documents(NOUN, context.notices, do="go test -bench . > FILE"):
         if isinstance(message, dict) and message.get("Action") == "output":
             texts.setdefault(str(message.get("Package", "")), []).append(str(message.get("Output", "")))
     return ["".join(parts) for parts in texts.values()]
@@ -119,20 +119,20 @@ def _find_time(file: ResultFile) -> str:
     return moment.astimezone(UTC).isoformat() if moment else ""
 
 
-def _read_output(text: str, output: _Output, notices: dict[str, int]) -> None:
+def _read_output(text: str, output: _Output, context: ImportContext) -> None:
     """Read the lines of an output in their order."""
     lines = text.split("\n")
     for number, raw in enumerate(lines, 1):
         line = raw.rstrip("\r \t")
         if header := _HEADER.fullmatch(line):
-            _read_header(header[1], header[2].strip(), output, notices)
+            _read_header(header[1], header[2].strip(), output, context)
         elif unit := _UNIT.fullmatch(line):
             told = re.search(r"better=(higher|lower)", unit[2])
             if told:
                 output.better[unit[1]] = "higher" if told[1] == "higher" else "lower"
         elif match := _LINE.fullmatch(line):
             if number == len(lines):
-                add_notice(notices, CUT_OFF)
+                context.add_notice(CUT_OFF)
                 continue
             package = output.facts.get("pkg", "")
             name = f"{package}.{match[1]}" if package else match[1]
@@ -144,24 +144,24 @@ def _read_output(text: str, output: _Output, notices: dict[str, int]) -> None:
                 output.failed.append((failed[1], failed[2]))
         elif end := _END.fullmatch(line):
             if end[1] == "FAIL":
-                add_notice(notices, f"go test failed in package {end[2][:80]}")
+                context.add_notice(f"go test failed in package {end[2][:80]}")
             output.close(end[2])
         elif line.startswith("Benchmark") and len(line.split()) > 1:
             if number == len(lines):
-                add_notice(notices, CUT_OFF)
+                context.add_notice(CUT_OFF)
             else:
                 output.failed.append(("LINE", line.split()[0]))
     if output.is_open:
-        add_notice(notices, NO_END)
+        context.add_notice(NO_END)
     output.close(output.facts.get("pkg", ""))
 
 
-def _read_header(key: str, value: str, output: _Output, notices: dict[str, int]) -> None:
+def _read_header(key: str, value: str, output: _Output, context: ImportContext) -> None:
     if key == "goos":
         output.facts.pop("cpu", None)  # not told of every processor
     if key == "pkg":
         if output.is_open:
-            add_notice(notices, NO_END)
+            context.add_notice(NO_END)
         output.is_open = True
         output.seen[value] += 1
     output.facts[key] = value
@@ -178,3 +178,16 @@ def _parse_pairs(rest: str, file: ResultFile, name: str) -> Iterator[tuple[Measu
         except ValueError:
             value = text
         yield judge_value(value), unit
+
+
+FORMAT = ImportFormat(
+    name="go-bench",
+    tool="go test -bench",
+    noun=NOUN,
+    marks=(
+        ('"Action"', '"Output"', "Benchmark"),
+        (r"^Benchmark\S*[ \t]+\d+[ \t]+[-+0-9.eE]+[ \t]+\S",),
+        (r"^(goos|goarch|pkg): \S", r"\A(?![^│]*│)"),
+    ),
+    read=_read_file,
+)

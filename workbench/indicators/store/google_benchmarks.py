@@ -8,8 +8,6 @@ from typing import Any
 from workbench.core.errors import InputError
 from workbench.core.units import find_unit_factor
 from workbench.indicators.store.benchmark_import import (
-    ImportedSet,
-    ImportOptions,
     MeasuredBenchmark,
     MeasuredRun,
     Measurement,
@@ -19,7 +17,8 @@ from workbench.indicators.store.benchmark_import import (
     require_mapping,
     require_rows,
 )
-from workbench.indicators.store.result_files import ResultFile, add_notice
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
+from workbench.indicators.store.result_files import ResultFile
 from workbench.indicators.store.session_import import shorten_text
 
 NOUN = "result of Google Benchmark"
@@ -35,30 +34,30 @@ _KNOWN = frozenset(
 )  # fmt: skip
 
 
-def read_google(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """The benchmarks of each document of a file."""
-    for document in file.read_documents(NOUN, notices, do="./benchmark --benchmark_out=FILE"):
+    for document in file.read_documents(NOUN, context.notices, do="./benchmark --benchmark_out=FILE"):
         rows = require_rows(document, "benchmarks", NOUN, file.path)
-        context = require_mapping(document.get("context"), "context", file.path)
-        cores = context.get("num_cpus")
+        told = require_mapping(document.get("context"), "context", file.path)
+        cores = told.get("num_cpus")
         measured = Measurement(
             "google-benchmark",
             stack="Google Benchmark",
-            build=DEBUG if context.get("library_build_type") == "debug" else "",
+            build=DEBUG if told.get("library_build_type") == "debug" else "",
             cores=cores if isinstance(cores, int) and not isinstance(cores, bool) and 0 < cores < 2**31 else None,
-            machine=str(context.get("host_name") or ""),
-            measured_at=format_time(context.get("date"), notices),
+            machine=str(told.get("host_name") or ""),
+            measured_at=format_time(told.get("date"), context),
             repeats=False,
         )
         if measured.build:
-            add_notice(notices, "a debug build of the library (library_build_type): another stack, not for figures")
-        if context.get("cpu_scaling_enabled") is True:
-            add_notice(notices, "CPU frequency scaling was on (cpu_scaling_enabled): times vary more")
-        measured.benchmarks = _read_rows(rows, file, notices)
-        yield build_set(measured, options, notices)
+            context.add_notice("a debug build of the library (library_build_type): another stack, not for figures")
+        if told.get("cpu_scaling_enabled") is True:
+            context.add_notice("CPU frequency scaling was on (cpu_scaling_enabled): times vary more")
+        measured.benchmarks = _read_rows(rows, file, context)
+        yield build_set(measured, context)
 
 
-def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, notices: dict[str, int]) -> list[MeasuredBenchmark]:
+def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, context: ImportContext) -> list[MeasuredBenchmark]:
     """Benchmarks with their repetitions; one with aggregates alone has its median."""
     benchmarks: dict[tuple[str, str], MeasuredBenchmark] = {}
     medians: dict[str, MeasuredRun] = {}
@@ -77,10 +76,10 @@ def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, notices: dict[st
         benchmarks.setdefault((name, place), MeasuredBenchmark(name, "s", "lower")).runs.append(_judge_row(row, file))
     only = {name: run for name, run in medians.items() if name not in {known for known, _ in benchmarks}}
     if only:
-        add_notice(notices, ONLY_MEDIAN, len(only))
+        context.add_notice(ONLY_MEDIAN, len(only))
     if counters:
         names = ", ".join(sorted(shorten_text(name, 40) for name in counters)[:5])
-        add_notice(notices, f"counters without a direction were skipped: {names}")
+        context.add_notice(f"counters without a direction were skipped: {names}")
     return [*benchmarks.values(), *(MeasuredBenchmark(name, "s", "lower", [run]) for name, run in only.items())]
 
 
@@ -94,3 +93,12 @@ def _judge_row(row: Mapping[str, Any], file: ResultFile) -> MeasuredRun:
     if scale is None:
         raise InputError("not a unit of time", where=file.path, found=unit[:40], allowed="ns, us, ms, s")
     return judge_value(row.get("real_time"), scale=scale, cpu=row.get("cpu_time"))
+
+
+FORMAT = ImportFormat(
+    name="google-benchmark",
+    tool="Google Benchmark",
+    noun=NOUN,
+    marks=(('"context"', '"benchmarks"', '"(library_build_type|num_cpus|time_unit)"'),),
+    read=_read_file,
+)

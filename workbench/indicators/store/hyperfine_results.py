@@ -7,8 +7,6 @@ from typing import Any
 
 from workbench.core.errors import InputError
 from workbench.indicators.store.benchmark_import import (
-    ImportedSet,
-    ImportOptions,
     MeasuredBenchmark,
     MeasuredRun,
     Measurement,
@@ -16,7 +14,8 @@ from workbench.indicators.store.benchmark_import import (
     judge_value,
     require_rows,
 )
-from workbench.indicators.store.result_files import ResultFile, add_notice
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
+from workbench.indicators.store.result_files import ResultFile
 from workbench.indicators.store.session_import import shorten_text
 
 NOUN = "result of hyperfine"
@@ -24,18 +23,18 @@ MAX_NOTES = 20
 _EXPORT = "hyperfine --export-json FILE"
 
 
-def read_hyperfine(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """The commands of each document of a file."""
-    for document in file.read_documents(NOUN, notices, do=_EXPORT):
+    for document in file.read_documents(NOUN, context.notices, do=_EXPORT):
         measured, times = Measurement("hyperfine", repeats=False), list[str]()
         for row in require_rows(document, "results", NOUN, file.path):
             name = _name_command(row)
-            measured.benchmarks += _read_command(row, name, f"{file.path}, {shorten_text(name, 80)}", notices)
+            measured.benchmarks += _read_command(row, name, f"{file.path}, {shorten_text(name, 80)}", context)
             user_s, system_s = (judge_value(row.get(key)).value for key in ("user", "system"))
             if user_s is not None and system_s is not None:
                 times.append(f"{name}: user {user_s:.4g} s and system {system_s:.4g} s on average")
         measured.notes = tuple(shorten_text(text) for text in times[:MAX_NOTES])
-        yield build_set(measured, options, notices)
+        yield build_set(measured, context)
 
 
 def _name_command(row: Mapping[str, Any]) -> str:
@@ -46,15 +45,13 @@ def _name_command(row: Mapping[str, Any]) -> str:
     return f"{row.get('command', 'command')}" + (f" ({text})" if text else "")
 
 
-def _read_command(
-    row: Mapping[str, Any], name: str, where: str, notices: dict[str, int]
-) -> Iterator[MeasuredBenchmark]:
+def _read_command(row: Mapping[str, Any], name: str, where: str, context: ImportContext) -> Iterator[MeasuredBenchmark]:
     """Times of a command, and the largest memory of each run where hyperfine tells it."""
     times, codes, sizes = row.get("times"), row.get("exit_codes"), row.get("memory_usage_byte")
     if not isinstance(times, list) or not times:
         raise InputError("no times of single runs", where=where, found="summaries alone", do=_EXPORT)
     if codes is None:
-        add_notice(notices, "no exit codes in the file: failed runs are not known")
+        context.add_notice("no exit codes in the file: failed runs are not known")
         codes = [0] * len(times)
     if not isinstance(codes, list) or len(codes) != len(times):
         found = f"{len(times)} times"
@@ -72,3 +69,12 @@ def _judge_run(value: Any, code: Any) -> MeasuredRun:
     if isinstance(code, bool) or not isinstance(code, int):
         return MeasuredRun(None, "invalid document", f"not an exit code: {str(code)[:40]}", None)
     return MeasuredRun(None, "exit code", f"exit code {code}", code) if code else judge_value(value)
+
+
+FORMAT = ImportFormat(
+    name="hyperfine",
+    tool="hyperfine",
+    noun=NOUN,
+    marks=(('"results"', '"command"', '"(times|mean)"'),),
+    read=_read_file,
+)

@@ -9,35 +9,34 @@ from typing import Any
 from workbench.core.errors import InputError
 from workbench.indicators.contract.indicator import Better
 from workbench.indicators.store.benchmark_import import (
-    ImportedSet,
-    ImportOptions,
     MeasuredBenchmark,
     Measurement,
     build_set,
     judge_value,
     require_mapping,
 )
-from workbench.indicators.store.result_files import ResultFile, add_notice
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
+from workbench.indicators.store.result_files import ResultFile
 
 NOUN = "result of JMH"
 _DIRECTIONS: dict[str, Better] = {"thrpt": "higher", "avgt": "lower", "sample": "lower", "ss": "lower"}
 
 
-def read_jmh(file: ResultFile, options: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """The benchmarks of each document of a file, a set for each Java."""
-    for document in file.read_documents(NOUN, notices, do="java -jar benchmarks.jar -rf json"):
+    for document in file.read_documents(NOUN, context.notices, do="java -jar benchmarks.jar -rf json"):
         if not isinstance(document, list):
             raise InputError(f"not a {NOUN}", where=file.path, allowed="a list of benchmarks")
         by_java: dict[str, Measurement] = {}
         for row in document:
-            benchmark = _read_benchmark(require_mapping(row, "benchmark", file.path), file, notices)
+            benchmark = _read_benchmark(require_mapping(row, "benchmark", file.path), file, context)
             java = f"{row.get('vmName') or 'Java'}, JDK {row.get('jdkVersion') or 'unknown'}"
             by_java.setdefault(java, Measurement("jmh", stack=java, repeats=False)).benchmarks.append(benchmark)
         for measured in by_java.values():
-            yield build_set(measured, options, notices)
+            yield build_set(measured, context)
 
 
-def _read_benchmark(row: Mapping[str, Any], file: ResultFile, notices: dict[str, int]) -> MeasuredBenchmark:
+def _read_benchmark(row: Mapping[str, Any], file: ResultFile, context: ImportContext) -> MeasuredBenchmark:
     metric = require_mapping(row.get("primaryMetric"), "primaryMetric", file.path)
     mode, threads = str(row.get("mode")), row.get("threads")
     parameters = row.get("params") if isinstance(row.get("params"), Mapping) else {}
@@ -46,13 +45,13 @@ def _read_benchmark(row: Mapping[str, Any], file: ResultFile, notices: dict[str,
     name = str(row.get("benchmark")) + (f"({', '.join(values)})" if values else "")
     unit = str(metric.get("scoreUnit") or "")
     if row.get("secondaryMetrics"):
-        add_notice(notices, "secondary metrics have no direction and were skipped")
+        context.add_notice("secondary metrics have no direction and were skipped")
     if row.get("jvmArgs"):
-        add_notice(notices, "options of the JVM are no part of a series: --stack names what differs")
+        context.add_notice("options of the JVM are no part of a series: --stack names what differs")
     benchmark = MeasuredBenchmark(name, unit, _DIRECTIONS.get(mode), quantity=mode)
     forks = _list_forks(metric)
     if not forks:
-        add_notice(notices, "no raw data of a benchmark: its score is one run")
+        context.add_notice("no raw data of a benchmark: its score is one run")
         benchmark.runs = [judge_value(metric.get("score"))]
     benchmark.runs += [judge_value(value) for value in forks]
     return benchmark
@@ -78,3 +77,12 @@ def _mean(pairs: list[tuple[float, float]]) -> float:
     """Weighted mean; not a number where there is none."""
     weight = math.fsum(count for _, count in pairs)
     return math.fsum(value * count for value, count in pairs) / weight if weight > 0 else math.nan
+
+
+FORMAT = ImportFormat(
+    name="jmh",
+    tool="JMH",
+    noun=NOUN,
+    marks=(('"primaryMetric"', '"benchmark"'),),
+    read=_read_file,
+)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +16,9 @@ from workbench.core.files import replace_atomically
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import archive, session_import
 from workbench.indicators.store.archive import Arm, PlannedMetric, Result, Session, parse_time
-from workbench.indicators.store.benchmark_import import ImportedSet, ImportOptions, choose_time, import_files
+from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
 from workbench.indicators.store.result_files import ResultFile
-from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun
 
 if TYPE_CHECKING:
     import pyperf
@@ -34,8 +36,7 @@ _UNITS: dict[str, tuple[str, int, int]] = {
     "MiB": ("byte", 2**20, 1),
     "GiB": ("byte", 2**30, 1),
 }
-_NOUN = "pyperf suite"
-MAX_RUNS = 100_000
+NOUN = "pyperf suite"
 MAX_VALUES = 10_000
 
 
@@ -157,8 +158,7 @@ def _build_file_names(arms: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for arm in arms:
         name = "".join(sign if sign.isalnum() or sign in ".-_" else "-" for sign in arm)[:100].strip(".-") or "arm"
-        taken = set(names.values())
-        names[arm] = name if name not in taken else f"{name}-{len(taken)}"
+        names[arm] = find_free_name(name, names.values())
     return names
 
 
@@ -190,59 +190,11 @@ _INDICATORS: dict[str, tuple[type[Indicator], str]] = {
 }
 
 
-def import_suites(
-    paths: Iterable[Path],
-    out: Path,
-    *,
-    baseline: str | None = None,
-    stack: str | None = None,
-    machine: str = "",
-    revision: str | None = None,
-    measured_at: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> ImportReport:
-    """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file.
-
-    `stack`: Each file is a session of its own instead, all of the stack of this name.
-    `machine`: Name of the machine that all files are of, whatever they say; empty: by what they say.
-    `revision`, `measured_at`: Commit of all files, since pyperf tells none, and time of one that tells none.
-    """
-    options = ImportOptions(stack, machine, revision, measured_at)
-    arms: dict[str, Arm] = {}
-    together: list[ImportedRun] = []
-
-    def read_file(file: ResultFile, _: ImportOptions, notices: dict[str, int]) -> Iterator[ImportedSet]:
-        for document in file.read_documents(_NOUN, notices, do="python -m pyperf … -o FILE"):
-            suite = _load_suite(document, file.path)
-            runs = _convert_runs(suite, _build_arm(file.path, suite, {} if stack else arms, stack), machine)
-            together.extend(() if stack else runs)
-            if max(len(together), len(runs)) > MAX_RUNS:
-                raise InputError("too many runs", where=file.path, allowed=f"at most {MAX_RUNS:,}")
-            yield ImportedSet(runs)
-
-    def write_together(found: ImportReport) -> None:
-        """The runs of all files as one session per machine."""
-        moment = choose_time(ImportedSet(together), options)
-        found.sessions.extend(
-            session_import.write_sessions(
-                together,
-                out,
-                baseline=baseline,
-                revision=revision,
-                created_at=moment if measured_at is not None else None,
-            )
-        )
-
-    return import_files(
-        paths,
-        out,
-        read_file,
-        form="pyperf",
-        noun=_NOUN,
-        options=options,
-        write_together=None if stack else write_together,
-        progress=progress,
-    )
+def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
+    """Each file is a stack of its name, and all are one session; with --stack, each is a session of that."""
+    for document in file.read_documents(NOUN, context.notices, do="python -m pyperf … -o FILE"):
+        suite = _load_suite(document, file.path)
+        yield ImportedSet(_convert_runs(suite, _build_arm(file.path, suite, context), context.options.machine))
 
 
 def _load_suite(document: Any, path: Path) -> pyperf.BenchmarkSuite:
@@ -254,34 +206,36 @@ def _load_suite(document: Any, path: Path) -> pyperf.BenchmarkSuite:
     # pyperf does not validate documents, so invalid ones raise any of these.
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(
-            f"not a {_NOUN}", where=path, found=str(error)[:200], allowed="JSON written by pyperf with -o FILE"
+            f"not a {NOUN}", where=path, found=str(error)[:200], allowed="JSON written by pyperf with -o FILE"
         ) from None
 
 
-def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm], stack: str | None) -> Arm:
+def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, context: ImportContext) -> Arm:
     """Arm for a file; pyperf records only the Python version of a stack."""
-    stem = stack or path.name.removesuffix(".gz").removesuffix(".json")[:80] or "stack"
-    name = stem
-    while name in arms:
-        name = f"{stem}-{len(arms)}"
+    stack = context.options.stack
+    name = stack or path.name.removesuffix(".gz").removesuffix(".json")[:80] or "stack"
+    if not stack:
+        name = find_free_name(name, context.kept)
+        context.kept[name] = path
     metadata = suite.get_metadata()
     python = " ".join(str(metadata.get(key, "")) for key in ("python_implementation", "python_version")).strip()
-    arm = Arm(
+    return Arm(
         name=name,
         stack=name,
-        stack_key=build_stack_key(name, python),
+        stack_key=hashlib.sha256(f"pyperf\0{name}\0{python}".encode()).hexdigest(),
         python=str(metadata.get("python_version", ""))[:20],
         notes={"source": "pyperf", "stack": "unknown: pyperf keeps no lock", "python": python[:200]},
     )
-    arms[name] = arm
-    return arm
 
 
-def build_stack_key(name: str, python: str) -> str:
-    """Key of a stack known only by name."""
-    import hashlib
+def find_free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it if it is taken, and so may be names with numbers.
 
-    return hashlib.sha256(f"pyperf\0{name}\0{python}".encode()).hexdigest()
+    >>> find_free_name("run", ["run", "run-2", "run-3"])
+    'run-1'
+    """
+    numbered = (f"{name}-{number}" for number in itertools.count(1))
+    return name if name not in taken else next(one for one in numbered if one not in taken)
 
 
 def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm, machine: str) -> list[ImportedRun]:
@@ -341,3 +295,14 @@ def _convert_run(
         document=result,
         duration_s=None if duration_s is None else float(duration_s),
     )
+
+
+FORMAT = ImportFormat(
+    name="pyperf",
+    tool="pyperf",
+    noun=NOUN,
+    marks=(('"benchmarks"', '"runs"', '"(metadata|version)"'),),
+    takes=frozenset({"stack", "machine", "revision", "time", "baseline"}),
+    read=_read_file,
+    is_joined=True,
+)

@@ -1,4 +1,4 @@
-"""Files of benchmark tools: bounded reading, their JSON documents, and which tool wrote them."""
+"""Files of benchmark tools: bounded reading of files and folders, and their JSON documents."""
 
 from __future__ import annotations
 
@@ -21,89 +21,8 @@ MAX_BYTES = 256 << 20
 MAX_FILES = 10_000
 MAX_DEPTH = 100
 MAX_DOCUMENTS = 1_000_000
-_DETECTED_FILES = 50
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-
-
-def _patterns(*texts: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(text, re.MULTILINE) for text in texts)
-
-
-# All patterns of a line are in a file of the format; of several formats that fit, the first one counts.
-_FORMATS = (
-    ("pytest-benchmark", _patterns('"machine_info"', '"benchmarks"')),
-    ("google-benchmark", _patterns('"context"', '"benchmarks"', '"(library_build_type|num_cpus|time_unit)"')),
-    ("codspeed", _patterns('"creator"', '"instrument"', '"benchmarks"')),
-    ("jmh", _patterns('"primaryMetric"', '"benchmark"')),
-    ("hyperfine", _patterns('"results"', '"command"', '"(times|mean)"')),
-    ("asv", _patterns('"commit_hash"', '"results"')),
-    ("criterion", _patterns('"reason" *: *"(benchmark|group)-complete"')),
-    ("criterion", _patterns('"median_abs_dev"', '"point_estimate"')),
-    ("pyperf", _patterns('"benchmarks"', '"runs"', '"(metadata|version)"')),
-    ("go-bench", _patterns('"Action"', '"Output"', "Benchmark")),
-    ("go-bench", _patterns(r"^Benchmark\S*[ \t]+\d+[ \t]+[-+0-9.eE]+[ \t]+\S")),
-    ("go-bench", _patterns(r"^(goos|goarch|pkg): \S", r"\A(?![^│]*│)")),
-    ("csv", _patterns(r"(?i)\A(?=[^\n]*\bseries\b)(?=[^\n]*\bvalue\b)\"?\w+\"?[,;\t]")),
-    ("amun", _patterns('"(@result|@parameters|script_sha256|hwinfo|job_log)"')),
-)
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-_EXPORT_JSON = "hyperfine --export-json FILE"
-_OWN_CSV = "write its figures as a CSV: time, series, value, unit, direction, commit, machine"
-_TIME = "workbench indicators time -- COMMAND"
-_LOAD = "workbench sizing import --help"
-# Results of other kinds: whose they are, and what to give instead.
-_FOREIGN = (
-    ("a CSV file of hyperfine, which has no single runs", _EXPORT_JSON, _patterns(r"\Acommand,mean,stddev,median,")),
-    ("a Markdown table of hyperfine, which has no single runs", _EXPORT_JSON, _patterns(r"\A\| Command \| Mean \[")),
-    (
-        "the text of hyperfine, which has no single runs",
-        _EXPORT_JSON,
-        _patterns(r"^Benchmark( #)? ?\d+: ", "mean ±"),
-    ),
-    ("an AsciiDoc table of hyperfine, which has no single runs", _EXPORT_JSON, _patterns(r"^\| Command\s", r"Mean \[")),
-    ("JMH's text", "java -jar benchmarks.jar -rf json", _patterns(r"^Benchmark +(\(.*\) +)*Mode +(Cnt|Samples) ")),
-    ("JMH's CSV", "java -jar benchmarks.jar -rf json", _patterns(r'\A"?Benchmark"?[,;]"?Mode"?[,;]"?Threads"?')),
-    ("criterion's raw.csv", "its folder target/criterion", _patterns(r"\Agroup,function,value,throughput_num")),
-    ("criterion's text", "its folder target/criterion", _patterns(r"time: +\[\S+ \S+ \S+ \S+ \S+ \S+\]")),
-    ("the text of Rust's own benchmarks", _OWN_CSV, _patterns(r"^test .* bench: +[\d,.]+ ns/iter")),
-    ("divan's text", _OWN_CSV, _patterns(r"fastest +│ slowest +│ median")),
-    ("Google Benchmark's CSV", "--benchmark_out=FILE", _patterns(r"^\"?name\"?,iterations,real_time,cpu_time")),
-    ("Google Benchmark's text", "--benchmark_out=FILE", _patterns(r"^Benchmark +Time +CPU +Iterations")),
-    (
-        "benchstat's, which has no single runs",
-        "go test -bench . > FILE",
-        _patterns(r"│ +sec/op +│|^name +(old )?time/op"),
-    ),
-    (
-        "pytest-benchmark's CSV or text",
-        "--benchmark-json=FILE",
-        _patterns(r"^Name \(time in |\Aname,min,max,mean,stddev"),
-    ),
-    ("pyperf's text", "python -m pyperf … -o FILE", _patterns(r"Mean \+- std dev:")),
-    ("BenchmarkDotNet's", _OWN_CSV, _patterns("BenchmarkDotNet")),
-    ("BenchmarkDotNet's", _OWN_CSV, _patterns(r"\A\"?Method\"?[,;]\"?Job\"?[,;]")),
-    ("k6's, a load test", _LOAD, _patterns('"http_req_duration"')),
-    ("locust's, a load test", _LOAD, _patterns(r"\A\"?Type\"?,\"?Name\"?,\"?Request Count")),
-    ("vegeta's, a load test", _LOAD, _patterns('"latencies"', '"status_codes"')),
-    ("wrk's, a load test", _LOAD, _patterns(r"^Running .* test @ ", "Requests/sec")),
-    ("ApacheBench's, a load test", _LOAD, _patterns("This is ApacheBench")),
-    ("guidellm's, a load test", "workbench sizing import FILE", _patterns('"guidellm_version"|"generative_benchmark"')),
-    ("vLLM's, a load test", "workbench sizing import FILE", _patterns('"request_throughput"', '"num_prompts"')),
-    ("perf stat's", _TIME, _patterns("Performance counter stats for")),
-    ("perf stat's", _TIME, _patterns('"counter-value"', '"event"')),
-    ("perf stat's", _TIME, _patterns(r"^[\d.]+[,;]msec[,;](task|cpu)-clock")),
-    ("that of `time`", _TIME, _patterns(r"^real\s+\d+m?[\d.]+s?$", r"^user\s")),
-    ("that of `time -v`", _TIME, _patterns(r"Maximum resident set size")),
-    ("sysbench's", _OWN_CSV, _patterns(r"^sysbench \d")),
-    ("fio's", _OWN_CSV, _patterns('"fio version"')),
-    ("iperf3's", _OWN_CSV, _patterns('"intervals"', '"cookie"')),
-    ("asv's list of benchmarks, without results", ".asv/results", _patterns('"param_names"', '"version"')),
-    ("asv's description of a machine", ".asv/results", _patterns('"machine"', '"num_cpu"', '"cpu"')),
-    ("Catch2's", _OWN_CSV, _patterns("<Catch2?TestRun|<BenchmarkResults")),
-    ("nanobench's", _OWN_CSV, _patterns(r'"median\(elapsed\)"')),
-    ("nanobench's", _OWN_CSV, _patterns(r"^\| +(relative \| +)?ns/\S+ \|.*err%")),
-    ("vitest's or tinybench's", _OWN_CSV, _patterns('"(hz|throughput)"', '"(rme|samples|sampleCount)"')),
-)
 
 
 @dataclass(frozen=True)
@@ -171,10 +90,10 @@ def add_notice(notices: dict[str, int], text: str, count: int = 1) -> None:
     notices[text] = notices.get(text, 0) + count
 
 
-def read_result_file(path: Path, *, noun: str = "result of a benchmark tool", max_bytes: int = MAX_BYTES) -> ResultFile:
+def read_result_file(path: Path, noun: str = "result of a benchmark tool") -> ResultFile:
     """Read a text file, plain or gzip, in UTF-8 or, as PowerShell writes it, UTF-16; empty ones are refused."""
     try:
-        raw = read_unpacked(path, max_bytes)
+        raw = read_unpacked(path, MAX_BYTES)
     except OSError as error:
         raise InputError("cannot be read", where=path, found=error.strerror or str(error)) from None
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if raw.startswith(mark)), "utf-8")
@@ -210,66 +129,3 @@ def list_result_files(path: Path, noun: str, *, skip: Iterable[str] = ()) -> lis
     if len(paths) > MAX_FILES:
         raise InputError("too many result files", where=path, allowed=f"at most {MAX_FILES:,}", do="name some of them")
     return paths
-
-
-def find_format(text: str) -> str | None:
-    """Name of the format of a text; null for none that is known.
-
-    >>> find_format('{"results": [{"command": "sleep 1", "times": [1.0]}]}'), find_format("hello")
-    ('hyperfine', None)
-    """
-    text = text.lstrip()
-    return next((name for name, patterns in _FORMATS if all(one.search(text) for one in patterns)), None)
-
-
-def refuse_foreign(file: ResultFile, allowed: Iterable[str]) -> None:
-    """Refuse a result of a kind that cannot be imported, by its name."""
-    text = file.text.lstrip()
-    for name, do, patterns in _FOREIGN:
-        if all(one.search(text) for one in patterns):
-            raise InputError(f"a result that cannot be imported: {name}", where=file.path, allowed=allowed, do=do)
-
-
-def detect_format(path: Path, formats: Iterable[str]) -> str:
-    """Name of the format of a file, or of the first files of a folder, by content alone.
-
-    A folder without a known file is taken for one of Amun's.
-    """
-    if path.is_dir():
-        if any(path.glob("**/new/estimates.json")):
-            return "criterion"
-        if any(path.glob("**/measurement_*.cbor")):
-            do = "cargo criterion --message-format=json > FILE"
-            raise InputError("data of cargo-criterion's own, which cannot be imported", where=path, do=do)
-        # A session of this project's own is refused there.
-        marks = ("results/*/result", "build/specification", "session.json", "inspections")
-        if any(next(path.glob(mark), None) is not None for mark in marks):
-            return "amun"
-        return _detect_in_folder(path, formats)
-    if path.suffix == ".stdout" or not path.exists():
-        return "amun"
-    file = read_result_file(path)
-    found = find_format(file.text)
-    # Whatever names another tool in a known format is only a name in it.
-    if found is None:
-        refuse_foreign(file, formats)
-        do = "name its format with --format, or write a CSV with: time, series, value, unit, direction"
-        raise InputError("cannot detect the format from the content", where=path, allowed=formats, do=do)
-    return found
-
-
-def _detect_in_folder(path: Path, formats: Iterable[str]) -> str:
-    foreign: InputError | None = None
-    # A file alone in deeper folders is none of a tool's but Amun's.
-    files = (file for file in sorted([*path.glob("*"), *path.glob("*/*")]) if file.is_file())
-    for file in itertools.islice(files, _DETECTED_FILES):
-        try:
-            read = read_result_file(file)
-            if (found := find_format(read.text)) is not None:
-                return found
-            refuse_foreign(read, formats)
-        except InputError as error:
-            foreign = foreign or (error if error.what.startswith("a result that") else None)
-    if foreign is not None:
-        raise foreign
-    return "amun"
