@@ -21,13 +21,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.sizing.estimation.metrics import METRICS
 from workbench.sizing.estimation.step_points import assess_steps
-from workbench.sizing.other_tools import (
-    genai_perf_results,
-    imported_sweep,
-    inference_perf_results,
-    sweep_import,
-    vllm_results,
-)
+from workbench.sizing.other_tools import imported_sweep, sweep_import
 from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
@@ -127,14 +121,14 @@ def test_the_longest_gap_is_read_from_times_of_events(tmp_path: Path) -> None:
     gaps_s = [[0.05, 0.75, 0.05], [0.05, 0.05, 0.05], []]
     shared = {"num_prompts": 3, "max_concurrency": 1, "ttfts": [0.1] * 3, "start_times": [0.0, 1.0, 2.0]}
     document = shared | {"input_lens": [9] * 3, "output_lens": [4, 4, 1], "itls": gaps_s}
-    imported = vllm_results.read_vllm(written(tmp_path, document))
+    imported = sweep_import.read_tool_result(written(tmp_path, document), "vllm")
     assert build_raw_tables(imported, 1)[0]["longest_gap_s"].to_list() == [0.75, 0.05, None]
     response = {"output_tokens": 4, "chunk_times": [5.1, 5.2, 5.9, 6.0]}
     entry = {"start_time": 5.0, "end_time": 6.0, "info": {"response_metrics": response}}
     (tmp_path / "per_request_lifecycle_metrics.json").write_text(json.dumps([entry]))
     stage = {"load_summary": {"count": 1, "concurrency": 1}}
     (tmp_path / "stage_0_lifecycle_metrics.json").write_text(json.dumps(stage))
-    (request,) = inference_perf_results.read_inference_perf(tmp_path).steps[0].requests
+    (request,) = sweep_import.read_tool_result(tmp_path).steps[0].requests
     assert (request.first_token_s, request.first_output_s, request.longest_gap_s) == pytest.approx((0.1, 0.1, 0.7))
     events = ['{"delta": {"role": "assistant"}}', *['{"delta": {"content": "a"}}'] * 3]
     outputs = {"response_outputs": [{"response": event} for event in events]}
@@ -142,7 +136,7 @@ def test_the_longest_gap_is_read_from_times_of_events(tmp_path: Path) -> None:
     whole = {"timestamp": 0, "response_timestamps": [10**9], "response_outputs": outputs["response_outputs"][-1:]}
     streamed = {"timestamp": 0, "response_timestamps": times_ns, **outputs}
     experiment = {"experiment": {"mode": "concurrency", "value": 1}, "requests": [streamed, whole]}
-    found = genai_perf_results.read_genai_perf(written(tmp_path, {"experiments": [experiment]}))
+    found = sweep_import.read_tool_result(written(tmp_path, {"experiments": [experiment]}), "genai-perf")
     assert [request.longest_gap_s for request in found.steps[0].requests] == [1.0, None]
 
 

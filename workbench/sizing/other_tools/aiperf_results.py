@@ -20,13 +20,15 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
     ImportedSweep,
+    LoadFormat,
     classify_failure,
     correct_arrival_rate,
     count_later_tokens,
     is_held_down,
 )
 
-RECORDS_FILE_NAME, SUMMARY_FILE_NAME = "profile_export.jsonl", "profile_export_aiperf.json"
+RECORDS_FILE_NAME = "profile_export.jsonl"
+SUMMARY_FILE_NAMES = ("profile_export_aiperf.json", "profile_export_aiperf.json.gz")
 ARRIVALS: dict[str, Arrivals] = {
     "concurrency": "users",
     "poisson": "poisson",
@@ -147,33 +149,31 @@ def read_aiperf(path: Path) -> ImportedSweep:
         )
     sweep = ImportedSweep("aiperf", "", True, [])
     for file in files:
-        summary = imported_sweep.read_json_document(_find_summary_file(file), Summary)
+        summary_file = next((one for name in SUMMARY_FILE_NAMES if (one := file.with_name(name)).is_file()), None)
+        if summary_file is None:
+            allowed = SUMMARY_FILE_NAMES[0]
+            raise InputError("the summary with the load is missing", where=file.parent, allowed=allowed)
+        summary = imported_sweep.read_json_document(summary_file, Summary)
         sweep.version = summary.aiperf_version
         models = {model.name for model in summary.input_config.models.items}
         sweep.simulated = sweep.simulated and models == {"workbench-simulator"}
         label = file.relative_to(path).as_posix() if path.is_dir() else file.name
-        step = _build_step(file, summary.input_config, label, sweep.notes)
+        where = f"{summary_file}, input_config.phases"
+        step = _build_step(file, summary.input_config, label, where, sweep.notes)
         if step.requests:
-            step.began_s = min(request.intended_s for request in step.requests)
             sweep.steps.append(step)
         else:
             sweep.notes.append(f"{label}: excluded, no request remains")
     return sweep
 
 
-def _find_summary_file(file: Path) -> Path:
-    for name in (SUMMARY_FILE_NAME, SUMMARY_FILE_NAME + ".gz"):
-        if (summary_path := file.with_name(name)).is_file():
-            return summary_path
-    raise InputError("the summary with the load is missing", where=file.parent, allowed=SUMMARY_FILE_NAME)
-
-
-def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -> ImportedStep:
+def _build_step(file: Path, config: InputConfig, label: str, where: str, notes: list[str]) -> ImportedStep:
     """Build a step from AIPerf's records of one run; warm-up and cancelled requests are left out, with a note."""
     phases = [phase for phase in config.phases if phase.kind == "profiling"]
-    if config.loadgen is not None and not config.phases:
-        phases = [_convert_load(config.loadgen)]
-    where = f"{_find_summary_file(file)}, input_config.phases"
+    if (load := config.loadgen) is not None and not config.phases:
+        kind = load.request_rate_mode or "poisson" if load.request_rate else "concurrency"
+        concurrency = load.concurrency if load.request_rate else load.concurrency or 1
+        phases = [Phase(kind, rate=load.request_rate, concurrency=concurrency)]
     if len(phases) != 1:
         raise InputError("exactly one profiling phase is supported", where=where, found=len(phases))
     phase = phases[0]
@@ -187,7 +187,7 @@ def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -
     for record in imported_sweep.read_json_lines(file, Record):
         if record.metadata.benchmark_phase != "profiling":
             left_out["warm-up"] += 1
-        elif record.metadata.was_cancelled and not _is_timeout(record):
+        elif record.metadata.was_cancelled and "timeout" not in ((record.error and record.error.type) or "").lower():
             left_out["cancelled at the end of the run"] += 1
         else:
             requests.append(_build_request(record, arrivals != "users", label))
@@ -195,29 +195,20 @@ def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -
     # A credit is given when the cap has room, not when a request is due.
     if arrivals != "users" and requests and is_held_down(requests, phase.concurrency, label, notes):
         requests = []
-    rate_per_s = (
-        None if arrivals == "users" or not requests else correct_arrival_rate(phase.rate, requests, label, notes)
-    )
+    rate_per_s = None
+    if arrivals != "users" and requests:
+        rate_per_s = correct_arrival_rate(phase.rate, requests, label, notes)
     timeout_s = config.endpoint.timeout or None
     return ImportedStep(arrivals, phase.concurrency, rate_per_s, timeout_s, requests)
-
-
-def _convert_load(load: LoadGenerator) -> Phase:
-    """The one phase of a version without phases."""
-    if load.request_rate:
-        return Phase(load.request_rate_mode or "poisson", rate=load.request_rate, concurrency=load.concurrency)
-    return Phase("concurrency", concurrency=load.concurrency or 1)
-
-
-def _is_timeout(record: Record) -> bool:
-    return record.error is not None and "timeout" in (record.error.type or "").lower()
 
 
 def _build_request(record: Record, scheduled: bool, label: str) -> ImportedRequest:
     about, metrics = record.metadata, record.metrics
     sent_s, ended_s = about.request_start_ns / 1e9, about.request_end_ns / 1e9
-    ok = record.error is None
-    kind, status = ("ok", None) if record.error is None else _classify_failure(record.error)
+    kind, status = "ok", None
+    if (error := record.error) is not None:
+        code = error.code if error.code is not None and 100 <= error.code <= 599 else None
+        kind, status = classify_failure(f"{error.type or ''} {error.message or ''}", code)
     ttft_s, ttfo_s = (_metric_seconds(metrics.get(f"time_to_first_{which}token")) for which in ("", "output_"))
     told, counted = (_first_count(metrics, name) for name in ("usage_completion_tokens", "output_sequence_length"))
     # The tool divides by its own tokenizer's count, which may be another than the server's; events may hold several.
@@ -235,7 +226,7 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
         first_output_s=None if ttfo_s is None else sent_s + ttfo_s,
         longest_gap_s=max(gaps_s, default=0.0) or None,
         itl_s=_metric_seconds(metrics.get("inter_token_latency")) if agrees else None,
-        llm_s=[ended_s - sent_s] if ok else None,
+        llm_s=[ended_s - sent_s] if error is None else None,
         input_tokens=_first_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
         output_tokens=None if not agrees else counted if told is None else told,
         event_tokens=counted / events if counted and events else told / counted if told and counted else None,
@@ -243,11 +234,6 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
         # Conversation ids are unique only within a run.
         prompt=f"{label}/{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",
     )
-
-
-def _classify_failure(error: Failure) -> tuple[str, int | None]:
-    words = f"{error.type or ''} {error.message or ''}"
-    return classify_failure(words, error.code if error.code is not None and 100 <= error.code <= 599 else None)
 
 
 def _metric_seconds(metric: Metric | None) -> float | None:
@@ -274,3 +260,6 @@ def _first_count(metrics: dict[str, Metric], *names: str) -> int | None:
         if metric is not None and isinstance(metric.value, int | float):
             return round(metric.value)
     return None
+
+
+FORMAT = LoadFormat(name="aiperf", owns=lambda path: path.name.startswith(RECORDS_FILE_NAME), read=read_aiperf)

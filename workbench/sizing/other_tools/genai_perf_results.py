@@ -18,6 +18,7 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
     ImportedSweep,
+    LoadFormat,
     correct_arrival_rate,
 )
 
@@ -83,7 +84,6 @@ def _build_step(one: Experiment, path: Path, label: str, notes: list[str]) -> Im
     else:
         allowed = ("concurrency", "request_rate")
         raise InputError("unknown mode of load", where=f"{path}, {label}", found=mode, allowed=allowed)
-    step.began_s = min(request.sent_s for request in requests)
     return step
 
 
@@ -104,3 +104,11 @@ def _build_request(request: Request) -> ImportedRequest:
         longest_gap_s=find_longest_gap_s([time / 1e9 for time in told]),
         llm_s=[ended_s - sent_s] if ok else None,
     )
+
+
+FORMAT = LoadFormat(
+    name="genai-perf",
+    marks=(('"experiments"', '"response_timestamps"'),),
+    read=read_genai_perf,
+    report_name="profile_export.json",
+)

@@ -18,12 +18,12 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
     ImportedSweep,
+    LoadFormat,
     classify_failure,
     correct_arrival_rate,
     count_later_tokens,
 )
 
-HEAD_BYTES = 1 << 20
 ARRIVALS: dict[str, Arrivals] = {
     "synchronous": "users",
     "concurrent": "users",
@@ -131,23 +131,18 @@ class Report(msgspec.Struct):
 
 def read_guidellm(path: Path) -> ImportedSweep:
     """Read the benchmarks of a report as steps."""
-    if b'"guidellm_version"' not in imported_sweep.read_file_head(path, HEAD_BYTES):
+    if '"guidellm_version"' not in imported_sweep.read_file_head(path):
         return _read_old_report(path)
     report = imported_sweep.read_json_document(path, Report)
     models = {benchmark.config.backend.model for benchmark in report.benchmarks}
     sweep = ImportedSweep("guidellm", report.metadata.guidellm_version, models == {"workbench-simulator"}, [])
     for number, benchmark in enumerate(report.benchmarks):
-        label = f"benchmarks[{number}]"
-        step = _build_step(benchmark, path, label, sweep.notes)
-        _add_notes(sweep.notes, benchmark, label, len(step.requests))
-        if step.requests:
-            step.began_s = min(request.intended_s for request in step.requests)
-            sweep.steps.append(step)
+        _add_step(sweep, benchmark, path, f"benchmarks[{number}]")
     return sweep
 
 
-def _build_step(benchmark: Benchmark, path: Path, label: str, notes: list[str]) -> ImportedStep:
-    """Build a step from a GuideLLM benchmark; incomplete requests are left out."""
+def _add_step(sweep: ImportedSweep, benchmark: Benchmark, path: Path, label: str) -> None:
+    """Add the step of a benchmark; incomplete requests, and those that the file lacks, are noted."""
     strategy, requests = benchmark.config.strategy, benchmark.requests
     where = f"{path}, {label}.config.strategy"
     arrivals = ARRIVALS.get(strategy.type_)
@@ -159,10 +154,21 @@ def _build_step(benchmark: Benchmark, path: Path, label: str, notes: list[str]) 
     listed = [_build_request(stats, arrivals != "users", ok=True) for stats in requests.successful]
     listed += [_build_request(stats, arrivals != "users", ok=False) for stats in requests.errored]
     entries = [request for request in listed if request is not None]
-    rate_per_s = (
-        None if arrivals == "users" or not entries else correct_arrival_rate(strategy.rate, entries, label, notes)
-    )
-    return ImportedStep(arrivals, users, rate_per_s, benchmark.config.backend.timeout, entries)
+    rate_per_s = None
+    if arrivals != "users" and entries:
+        rate_per_s = correct_arrival_rate(strategy.rate, entries, label, sweep.notes)
+    state, n = benchmark.scheduler_state, len(entries)
+    sent = state.successful_requests + state.errored_requests
+    if requests.incomplete:
+        sweep.notes.append(f"{label}: {len(requests.incomplete)} requests excluded (cancelled at the end of the run)")
+    if sent > n:
+        sweep.notes.append(
+            f"{label}: the file has {n} of {sent} requests (a sample, or without times): rates are too low"
+        )
+    if not n:
+        sweep.notes.append(f"{label}: excluded, it has no requests")
+        return
+    sweep.steps.append(ImportedStep(arrivals, users, rate_per_s, benchmark.config.backend.timeout, entries))
 
 
 def _build_request(stats: RequestStats, scheduled: bool, *, ok: bool) -> ImportedRequest | None:
@@ -240,15 +246,10 @@ def _read_old_report(path: Path) -> ImportedSweep:
     for number, old in enumerate(imported_sweep.read_json_document(path, OldReport).benchmarks):
         kinds = (old.requests.successful, old.requests.errored, old.requests.incomplete)
         requests = Requests(*([_convert_old_request(request) for request in kind] for kind in kinds))
-        label = f"benchmarks[{number}]"
-        benchmark = Benchmark(Config(old.args.strategy), requests)
-        step = _build_step(benchmark, path, label, sweep.notes)
-        _add_notes(sweep.notes, benchmark, label, len(step.requests))
-        if step.requests:
-            if step.arrivals != "users":
-                sweep.notes.append(f"{label}: latencies count from sending, since the planned times are unknown")
-            step.began_s = min(request.intended_s for request in step.requests)
-            sweep.steps.append(step)
+        n_steps, label = len(sweep.steps), f"benchmarks[{number}]"
+        _add_step(sweep, Benchmark(Config(old.args.strategy), requests), path, label)
+        if len(sweep.steps) > n_steps and sweep.steps[-1].arrivals != "users":
+            sweep.notes.append(f"{label}: latencies count from sending, since the planned times are unknown")
     return sweep
 
 
@@ -263,13 +264,9 @@ def _convert_old_request(old: OldRequest) -> RequestStats:
     return RequestStats(info, Usage(old.prompt_tokens), Usage(old.output_tokens), old.prompt)
 
 
-def _add_notes(notes: list[str], benchmark: Benchmark, label: str, n: int) -> None:
-    """Note the requests that a benchmark's file lacks; `n` is the number read."""
-    state, requests = benchmark.scheduler_state, benchmark.requests
-    sent = state.successful_requests + state.errored_requests
-    if requests.incomplete:
-        notes.append(f"{label}: {len(requests.incomplete)} requests excluded (cancelled at the end of the run)")
-    if sent > n:
-        notes.append(f"{label}: the file has {n} of {sent} requests (a sample, or without times): rates are too low")
-    if not n:
-        notes.append(f"{label}: excluded, it has no requests")
+FORMAT = LoadFormat(
+    name="guidellm",
+    marks=(('"guidellm_version"|"generative_benchmark"',),),
+    read=read_guidellm,
+    report_name="benchmarks.json",
+)

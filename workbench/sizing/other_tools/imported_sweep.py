@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -18,6 +18,7 @@ import numpy as np
 
 from workbench.core.errors import InputError
 from workbench.core.files import read_unpacked
+from workbench.core.tool_formats import ToolFormat
 from workbench.sizing.load.client_messages import BUFFERED, OTHER_COUNT
 from workbench.sizing.tables import REQUESTS, STEPS
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 MAX_DOCUMENT_BYTES = 512 << 20
 MAX_LINE_BYTES = 64 << 20
 MAX_REQUESTS = 2_000_000
+HEAD_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 _Shape = TypeVar("_Shape")
 Arrivals = Literal["users", "poisson", "constant", "trace"]
@@ -88,11 +90,11 @@ def read_json_documents(path: Path, shape: type[_Shape]) -> list[_Shape]:
     return [decode_json(line, shape, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def read_file_head(path: Path, size_bytes: int) -> bytes:
-    """First bytes of a file, decompressed."""
+def read_file_head(path: Path, size_bytes: int = HEAD_BYTES) -> str:
+    """First part of a file, decompressed, as text."""
     with _open_plain_or_gzip(path) as file:
         try:
-            return file.read(size_bytes)
+            return file.read(size_bytes).decode("utf-8", "replace")
         except (OSError, EOFError, zlib.error) as error:
             raise InputError("cannot read the file", where=path, found=str(error)[:200]) from error
 
@@ -123,30 +125,22 @@ def read_json_lines(path: Path, shape: type[_Shape]) -> Iterator[_Shape]:
 
 
 def decode_json(content: bytes, shape: type[_Shape], where: str) -> _Shape:
-    """Decode JSON into a struct; NaN, which Python's tools write, is null."""
+    """Decode JSON into a struct; NaN, which Python's tools write, is null, and Infinity a number."""
     try:
         return msgspec.json.decode(content, type=shape)
     except msgspec.ValidationError as error:
         raise InputError("not in the expected format", where=where, found=str(error)[:300]) from error
     except msgspec.DecodeError as error:
         if _NOT_A_NUMBER.search(content):
-            return _decode_with_gaps(content, shape, where)
+            try:
+                document = json.loads(content, parse_constant=lambda name: None if name == "NaN" else float(name))
+                return msgspec.convert(document, shape)
+            except (ValueError, RecursionError) as wrong:
+                raise InputError("not in the expected format", where=where, found=str(wrong)[:300]) from wrong
         # A validation error names the field: "... - at `$.benchmarks[0].config`".
         raise InputError("not in the expected format", where=where, found=str(error)[:300]) from error
     except (RecursionError, UnicodeDecodeError) as error:
         raise InputError("not valid JSON", where=where, found=type(error).__name__) from error
-
-
-def _decode_with_gaps(content: bytes, shape: type[_Shape], where: str) -> _Shape:
-    """Decode JSON with NaN, which becomes null, and Infinity."""
-    try:
-        return msgspec.convert(json.loads(content, parse_constant=_read_constant), shape)
-    except (ValueError, RecursionError) as error:
-        raise InputError("not in the expected format", where=where, found=str(error)[:300]) from error
-
-
-def _read_constant(name: str) -> float | None:
-    return None if name == "NaN" else float(name)
 
 
 def _open_plain_or_gzip(path: Path) -> IO[bytes]:
@@ -185,14 +179,17 @@ class ImportedRequest:
 
 @dataclass(slots=True)
 class ImportedStep:
-    """One load level; `requests` in any order."""
+    """One load level; `requests` in any order.
+
+    `is_placed`: Whether the tool tells no times of day, and requests were placed in time by their durations.
+    """
 
     arrivals: Arrivals
     users: int | None
     rate_per_s: float | None
     timeout_s: float | None
     requests: list[ImportedRequest]
-    began_s: float | None = None
+    is_placed: bool = False
 
 
 @dataclass(slots=True)
@@ -207,6 +204,14 @@ class ImportedSweep:
     simulated: bool
     steps: list[ImportedStep]
     notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadFormat(ToolFormat):
+    """A load tool's format: what reads a file or folder of it, and the default name of its report in a folder."""
+
+    read: Callable[[Path], ImportedSweep]
+    report_name: str | None = None
 
 
 def correct_arrival_rate(
@@ -224,7 +229,20 @@ def correct_arrival_rate(
         if not measured:
             raise InputError("no request rate, and none can be computed from the times", where=label)
         return measured
-    _check_steady_rate(times, label)
+    counts = np.histogram(times, bins=3)[0]
+    first, last, third_s = int(counts[0]), int(counts[2]), span_s / 3
+    # Rates of the thirds that differ by half or more, and by four standard deviations of the difference of two Poisson
+    # counts.
+    if (
+        abs(last - first) > 4 * (first + last) ** 0.5
+        and not 1 / MAX_RATE_CHANGE < last / max(first, 1) < MAX_RATE_CHANGE
+    ):
+        raise InputError(
+            "the rate changed while the requests were sent, so that they are no level",
+            where=label,
+            found=f"{first / third_s:.3g} a second in the first third of the time, {last / third_s:.3g} in the last",
+            do="measure each rate by itself, without a ramp",
+        )
     if measured is None or abs(measured / asked_per_s - 1) <= MAX_RATE_ERROR:
         return asked_per_s
     # Deviations of up to three standard deviations of a Poisson count are random.
@@ -234,24 +252,6 @@ def correct_arrival_rate(
             f"{asked_per_s:g}; the measured rate is used as the load"
         )
     return measured
-
-
-def _check_steady_rate(times: list[float], label: str) -> None:
-    """Refuse requests whose rate changed by half or more between the thirds of their time: a ramp is no level."""
-    counts = np.histogram(times, bins=3)[0]
-    first, last = int(counts[0]), int(counts[2])
-    # Four standard deviations of the difference of two Poisson counts.
-    if (
-        abs(last - first) > 4 * (first + last) ** 0.5
-        and not 1 / MAX_RATE_CHANGE < last / max(first, 1) < MAX_RATE_CHANGE
-    ):
-        third_s = (max(times) - min(times)) / 3
-        raise InputError(
-            "the rate changed while the requests were sent, so that they are no level",
-            where=label,
-            found=f"{first / third_s:.3g} a second in the first third of the time, {last / third_s:.3g} in the last",
-            do="measure each rate by itself, without a ramp",
-        )
 
 
 def find_cap_share(requests: list[ImportedRequest], cap: int) -> float:
@@ -321,10 +321,13 @@ def build_raw_tables(imported: ImportedSweep, gpus: int) -> tuple[pl.DataFrame, 
     """
     if not imported.steps:
         raise InputError("the result has no requests", where=f"result of {imported.tool}", found=imported.notes or None)
-    requests: dict[str, list[Any]] = {column.name: [] for column in REQUESTS.columns}
+    columns: dict[str, list[Any]] = {}
     steps = []
     items: dict[str, int] = {}
-    ordered = sorted(imported.steps, key=lambda step: step.began_s or 0.0)
+    ordered = sorted(
+        imported.steps,
+        key=lambda step: 0.0 if step.is_placed else min(request.intended_s for request in step.requests),
+    )
     for number, step in enumerate(ordered):
         if step.users is not None and not 1 <= step.users <= MAX_USERS:
             raise InputError("invalid number of users", found=step.users, allowed=f"1 to {MAX_USERS}")
@@ -334,12 +337,57 @@ def build_raw_tables(imported: ImportedSweep, gpus: int) -> tuple[pl.DataFrame, 
         began_s = rows[0].intended_s
         tail = _find_tail_start(rows)
         for place, row in enumerate(rows):
-            # A request without a prompt id counts as a prompt of its own.
-            item = items.setdefault(row.prompt or f"\0{number}/{place}", len(items))
-            _append_request(requests, number, place, item, row, began_s)
-            requests["tail"].append(place >= tail)
-        steps.append(_build_step_row(number, step, gpus, imported, max(row.ended_s for row in rows) - began_s))
-    return REQUESTS.frame(requests), STEPS.frame(steps)
+            of_answer = {
+                "runtime_s": row.ended_s - row.intended_s,
+                "ttft_s": None if row.first_token_s is None else row.first_token_s - row.intended_s,
+                "ttfo_s": None if row.first_output_s is None else row.first_output_s - row.intended_s,
+                "longest_gap_s": row.longest_gap_s,
+                "itl_s": row.itl_s,
+                "llm_s": row.llm_s,
+                "output_tokens": row.output_tokens,
+                "later_tokens": row.later_tokens,
+            }
+            values = {
+                "step": number,
+                "request": place,
+                # A request without a prompt id counts as a prompt of its own.
+                "item": items.setdefault(row.prompt or f"\0{number}/{place}", len(items)),
+                "intended_s": row.intended_s - began_s,
+                "sent_s": row.sent_s - began_s,
+                "ended_s": row.ended_s - began_s,
+                "outcome": row.outcome,
+                "status": row.status,
+                "retries": 0,
+                "input_tokens": row.input_tokens,
+                "event_tokens": row.event_tokens,
+                "stream": row.stream,
+                "tail": place >= tail,
+            } | (of_answer if row.outcome == "ok" else dict.fromkeys(of_answer))
+            for name, value in values.items():
+                columns.setdefault(name, []).append(value)
+        closed = step.arrivals == "users"
+        started = None if step.is_placed else datetime.fromtimestamp(began_s, UTC).isoformat(timespec="milliseconds")
+        steps.append(
+            {
+                "step": number,
+                "loop": "closed" if closed else "open",
+                "users": step.users if closed else None,
+                "rate_per_s": None if closed else step.rate_per_s,
+                "think_s": 0.0,
+                "arrivals": step.arrivals,
+                "gpus": gpus,
+                "clock": "real",
+                "simulated": imported.simulated,
+                "started_at": started,
+                "duration_s": max(row.ended_s for row in rows) - began_s,
+                "timeout_s": step.timeout_s,
+                "processes": 1,
+                "stopped": "limit",
+            }
+        )
+    unknown = [None] * len(columns["step"])
+    requests = REQUESTS.frame({column.name: columns.get(column.name, unknown) for column in REQUESTS.columns})
+    return requests, STEPS.frame(steps)
 
 
 def _check_request(request: ImportedRequest) -> ImportedRequest:
@@ -408,69 +456,3 @@ def _find_tail_start(rows: list[ImportedRequest]) -> int:
         if latest_s > last_s:
             return place if place >= MIN_KEPT_FRACTION * len(rows) else len(rows)
     return len(rows)
-
-
-def _append_request(
-    columns: dict[str, list[Any]], step: int, place: int, item: int, row: ImportedRequest, began_s: float
-) -> None:
-    """Add an imported request to the columns of table REQUESTS, times in seconds since `began_s`."""
-    ok = row.outcome == "ok"
-    values = {
-        "step": step,
-        "request": place,
-        "item": item,
-        "intended_s": row.intended_s - began_s,
-        "sent_s": row.sent_s - began_s,
-        "ended_s": row.ended_s - began_s,
-        "outcome": row.outcome,
-        "status": row.status,
-        "retries": 0,
-        "runtime_s": row.ended_s - row.intended_s if ok else None,
-        "ttft_s": row.first_token_s - row.intended_s if ok and row.first_token_s is not None else None,
-        "ttfo_s": row.first_output_s - row.intended_s if ok and row.first_output_s is not None else None,
-        "longest_gap_s": row.longest_gap_s if ok else None,
-        "itl_s": row.itl_s if ok else None,
-        "llm_s": row.llm_s if ok else None,
-        "server_runtime_s": None,
-        "input_tokens": row.input_tokens,
-        "output_tokens": row.output_tokens if ok else None,
-        "answer_bytes": None,
-        "answer_hash": None,
-        "retry_after_s": None,
-        "turn": None,
-        "worker": None,
-        "streamed_tokens": None,
-        "later_tokens": row.later_tokens if ok else None,
-        "event_tokens": row.event_tokens,
-        "stream": row.stream,
-        "cached_tokens": None,
-        "finish_reason": None,
-    }
-    for name, value in values.items():
-        columns[name].append(value)
-
-
-def _build_step_row(
-    number: int, step: ImportedStep, gpus: int, imported: ImportedSweep, duration_s: float
-) -> dict[str, Any]:
-    """Row of table STEPS for an imported step."""
-    closed = step.arrivals == "users"
-    began = None if step.began_s is None else datetime.fromtimestamp(step.began_s, UTC)
-    return {
-        "step": number,
-        "loop": "closed" if closed else "open",
-        "users": step.users if closed else None,
-        "rate_per_s": None if closed else step.rate_per_s,
-        "think_s": 0.0,
-        "arrivals": step.arrivals,
-        "gpus": gpus,
-        "clock": "real",
-        "simulated": imported.simulated,
-        "started_at": None if began is None else began.isoformat(timespec="milliseconds"),
-        "duration_s": duration_s,
-        "timeout_s": step.timeout_s,
-        "processes": 1,
-        "loop_lag_p99_s": None,
-        "client_cpu_share": None,
-        "stopped": "limit",
-    }

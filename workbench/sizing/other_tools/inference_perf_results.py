@@ -24,6 +24,7 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
     ImportedSweep,
+    LoadFormat,
     check_totals,
     classify_failure,
     correct_arrival_rate,
@@ -134,16 +135,29 @@ def read_inference_perf(path: Path) -> ImportedSweep:
     arrivals = _read_arrivals(folder)
     began_s, place = entries[0].start_time, 0
     for number, stage in stages.items():
-        load = stage.load_summary
+        load, label = stage.load_summary, f"stage {number}"
         stage_entries = entries[place : place + load.count]
         place += load.count
-        _check_span(stage_entries, load, f"stage {number}")
+        span_s = stage_entries[-1].start_time - stage_entries[0].start_time
+        if load.send_duration is not None and abs(span_s - load.send_duration) > _MAX_SPAN_ERROR_S:
+            sent = f"its {load.count} entries were sent in {span_s:.6g} s"
+            raise InputError(
+                "the entries of a stage cannot be distinguished from those of others",
+                where=label,
+                found=f"{sent}, its report says {load.send_duration:.6g} s",
+            )
         requests = [_build_request(entry, began_s) for entry in stage_entries]
-        _drop_ttft_after_reasoning(stage_entries, requests, f"stage {number}", sweep.notes)
-        check_totals(stage.successes.count if stage.successes else None, requests, f"stage {number}")
-        if load.concurrency is None and _was_sent_late(load.schedule_delay, requests, f"stage {number}", sweep.notes):
+        _drop_ttft_after_reasoning(stage_entries, requests, label, sweep.notes)
+        check_totals(stage.successes.count if stage.successes else None, requests, label)
+        if load.concurrency is None and _was_sent_late(load.schedule_delay, requests, label, sweep.notes):
             continue
-        sweep.steps.append(_build_step(load, requests, arrivals, f"stage {number}", sweep.notes))
+        if load.concurrency is not None:
+            sweep.steps.append(ImportedStep("users", load.concurrency, None, None, requests))
+        elif load.requested_rate is not None:
+            rate_per_s = correct_arrival_rate(load.requested_rate, requests, label, sweep.notes)
+            sweep.steps.append(ImportedStep(arrivals, None, rate_per_s, None, requests))
+        else:
+            raise InputError("a stage without a rate and without a concurrency", where=label)
     if any(step.users is None for step in sweep.steps):
         sweep.notes.append("latencies count from sending: the file does not say when a request was due")
     return sweep
@@ -214,33 +228,6 @@ def _read_arrivals(folder: Path) -> Arrivals:
     return "constant" if kind == "constant" else "poisson" if kind == "poisson" else "trace"
 
 
-def _check_span(entries: list[Entry], load: Load, label: str) -> None:
-    """Refuse entries whose span of sending times differs from the one in the stage's report."""
-    span_s = entries[-1].start_time - entries[0].start_time
-    if load.send_duration is not None and abs(span_s - load.send_duration) > _MAX_SPAN_ERROR_S:
-        raise InputError(
-            "the entries of a stage cannot be distinguished from those of others",
-            where=label,
-            found=f"its {len(entries)} entries were sent in {span_s:.6g} s, its report says {load.send_duration:.6g} s",
-        )
-
-
-def _build_step(
-    load: Load, requests: list[ImportedRequest], arrivals: Arrivals, label: str, notes: list[str]
-) -> ImportedStep:
-    """Build a step with the concurrency or the rate of a stage, which has one of them."""
-    if load.concurrency is not None:
-        step = ImportedStep("users", load.concurrency, None, None, requests)
-    elif load.requested_rate is not None:
-        step = ImportedStep(
-            arrivals, None, correct_arrival_rate(load.requested_rate, requests, label, notes), None, requests
-        )
-    else:
-        raise InputError("a stage without a rate and without a concurrency", where=label)
-    step.began_s = requests[0].sent_s
-    return step
-
-
 def _build_request(entry: Entry, began_s: float) -> ImportedRequest:
     sent_s, ended_s = entry.start_time - began_s, entry.end_time - began_s
     info = entry.info or Info()
@@ -267,3 +254,10 @@ def _build_request(entry: Entry, began_s: float) -> ImportedRequest:
         event_tokens=tokens / len(times) if tokens and times else None,
         stream=note,
     )
+
+
+def _is_report(path: Path) -> bool:
+    return path.name == REQUESTS_FILE_NAME or (path / REQUESTS_FILE_NAME).is_file()
+
+
+FORMAT = LoadFormat(name="inference-perf", owns=_is_report, read=read_inference_perf)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.compat_nat.calc_file import SizingMetrics
-from workbench.sizing.other_tools.imported_sweep import ImportedRequest, ImportedStep, ImportedSweep
+from workbench.sizing.other_tools.imported_sweep import ImportedRequest, ImportedStep, ImportedSweep, LoadFormat
 
 NO_TIMES_NOTE = (
     "the toolkit's file has no send times: requests are assigned to the users one after the other, so throughput and "
@@ -26,25 +26,18 @@ def read_nat_results(path: Path) -> ImportedSweep:
     for users, level in sorted(output.calc_data.items()):
         metrics = level.sizing_metrics
         label = f"{users} users"
-        if reason := _find_exclusion_reason(users, metrics):
+        if users < 1 or not metrics.per_item_metrics:
+            reason = "not a number of users" if users < 1 else "it has only a p95, no single requests"
             sweep.notes.append(f"{label}: left out, {reason}")
             continue
         if metrics.alerts.workflow_interrupted:
             sweep.notes.append(f"{label}: the toolkit was interrupted; the level has the requests finished until then")
-        step = ImportedStep("users", users, None, None, _place_requests(users, metrics))
+        step = ImportedStep("users", users, None, None, _place_requests(users, metrics), is_placed=True)
         failed = sum(request.outcome != "ok" for request in step.requests)
         if failed:
             sweep.notes.append(f"{label}: {failed} requests of 0 s count as failures")
         sweep.steps.append(step)
     return sweep
-
-
-def _find_exclusion_reason(users: int, metrics: SizingMetrics) -> str | None:
-    if users < 1:
-        return "not a number of users"
-    if not metrics.per_item_metrics:
-        return "it has only a p95, no single requests"
-    return None
 
 
 def _place_requests(users: int, metrics: SizingMetrics) -> list[ImportedRequest]:
@@ -68,3 +61,11 @@ def _place_requests(users: int, metrics: SizingMetrics) -> list[ImportedRequest]
             )
         )
     return requests
+
+
+FORMAT = LoadFormat(
+    name="nat",
+    marks=(('"calc_data"|"per_concurrency_data"',),),
+    read=read_nat_results,
+    report_name="calc_runner_output.json",
+)

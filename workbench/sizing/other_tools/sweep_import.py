@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.tool_formats import ForeignKind, FormatRegistry
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.config import Goal, SweepConfig, build_sweep_config
 from workbench.sizing.estimation.step_points import assess_steps
 from workbench.sizing.load.sweep_journal import StepNote, create_sweep_journal
-from workbench.sizing.other_tools.imported_sweep import ImportedSweep, build_raw_tables
+from workbench.sizing.other_tools.imported_sweep import ImportedSweep, LoadFormat, build_raw_tables, read_file_head
 from workbench.sizing.tables import POINTS, QUANTILES, REQUESTS, STEPS, USABLE_VERDICTS
 
-if TYPE_CHECKING:
-    import polars as pl
 
-    from workbench.sizing.other_tools.imported_sweep import ImportedSweep
+def _foreign(name: str, *marks: str) -> ForeignKind:
+    what = f"a result of {name}, which has no start and end of single requests"
+    return ForeignKind(what, "measure again with one of these, or with workbench sizing run", marks)
 
-LOAD_TOOLS = ("guidellm", "aiperf", "inference-perf", "vllm", "genai-perf", "nat")
-# Default file names of the tools' reports.
-REPORT_FILE_NAMES = ("benchmarks.json", "calc_runner_output.json", "profile_export.json")
-# Results that hold no times of single requests: what is in them, whose they are.
-FOREIGN_RESULTS = (
-    ((b'"total_output_tokens_retokenized"',), "SGLang's bench_serving"),
-    ((b'"inter_token_latency_s"', b'"number_total_tokens"'), "llmperf"),
-    ((b'"http_req_duration"',), "k6"),
-    ((b"Type,Name,Request Count",), "locust"),
-    ((b'"Number of concurrency"',), "evalscope"),
-    ((b'"time_to_first_token"', b'"request_throughput"', b'"input_config"'), "a summary of genai-perf"),
+
+LOAD_TOOLS: FormatRegistry[LoadFormat] = FormatRegistry(
+    "workbench.sizing.other_tools",
+    {
+        "guidellm": "guidellm_results",
+        "aiperf": "aiperf_results",
+        "inference-perf": "inference_perf_results",
+        "vllm": "vllm_results",
+        "genai-perf": "genai_perf_results",
+        "nat": "nat_results",
+    },
+    (
+        ForeignKind(
+            "summary of aiperf without the records of its requests",
+            None,
+            ('"aiperf_version"',),
+            allowed="its folder with profile_export.jsonl",
+        ),
+        _foreign("SGLang's bench_serving", '"total_output_tokens_retokenized"'),
+        _foreign("llmperf", '"inter_token_latency_s"', '"number_total_tokens"'),
+        _foreign("k6", '"http_req_duration"'),
+        _foreign("locust", "Type,Name,Request Count"),
+        _foreign("evalscope", '"Number of concurrency"'),
+        _foreign("a summary of genai-perf", '"time_to_first_token"', '"request_throughput"', '"input_config"'),
+    ),
 )
-_HEAD_BYTES = 1 << 20
+"""Formats of load tools by name, in the order of detection; the last ones have no times of single requests."""
 
 
 def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep:
@@ -45,70 +62,24 @@ def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep
     """
     path = Path(path)
     if tool is not None and tool not in LOAD_TOOLS:
-        raise ConfigError("unknown load tool", where="--tool", found=tool, allowed=LOAD_TOOLS)
+        raise ConfigError("unknown load tool", where="--tool", found=tool, allowed=list(LOAD_TOOLS))
     if not path.exists():
         raise InputError("no such file or folder", where=path)
-    path = (
-        next((file for name in REPORT_FILE_NAMES if (file := path / name).is_file()), path) if path.is_dir() else path
-    )
-    return _find_reader(tool or _detect_tool(path))(path)
-
-
-def _find_reader(tool: str) -> Callable[[Path], ImportedSweep]:
-    from workbench.sizing.other_tools import (
-        aiperf_results,
-        genai_perf_results,
-        guidellm_results,
-        inference_perf_results,
-        nat_results,
-        vllm_results,
-    )
-
-    return {
-        "guidellm": guidellm_results.read_guidellm,
-        "aiperf": aiperf_results.read_aiperf,
-        "inference-perf": inference_perf_results.read_inference_perf,
-        "vllm": vllm_results.read_vllm,
-        "genai-perf": genai_perf_results.read_genai_perf,
-        "nat": nat_results.read_nat_results,
-    }[tool]
-
-
-def _detect_tool(path: Path) -> str:
-    """Detect the tool from the content."""
-    from workbench.sizing.other_tools import aiperf_results, imported_sweep, inference_perf_results
-
-    requests_file = inference_perf_results.REQUESTS_FILE_NAME
-    if path.name == requests_file or (path / requests_file).is_file():
-        return "inference-perf"
-    if path.is_dir() or path.name.startswith(aiperf_results.RECORDS_FILE_NAME):
-        return "aiperf"
-    head = imported_sweep.read_file_head(path, _HEAD_BYTES)
-    if b'"guidellm_version"' in head or b'"generative_benchmark"' in head:
-        return "guidellm"
-    if b'"request_throughput"' in head and b'"num_prompts"' in head:
-        return "vllm"
-    if b'"calc_data"' in head or b'"per_concurrency_data"' in head:
-        return "nat"
-    if b'"experiments"' in head and b'"response_timestamps"' in head:
-        return "genai-perf"
-    if b'"aiperf_version"' in head:
-        raise InputError(
-            "summary of aiperf without the records of its requests",
-            where=path,
-            allowed=f"its folder with {aiperf_results.RECORDS_FILE_NAME}",
-        )
-    for marks, name in FOREIGN_RESULTS:
-        if all(mark in head for mark in marks):
-            raise InputError(
-                f"a result of {name}, which has no start and end of single requests",
-                where=path,
-                allowed=LOAD_TOOLS,
-                do="measure again with one of these, or with workbench sizing run",
-            )
-    raise InputError(
-        "cannot detect the load tool from the content", where=path, allowed=LOAD_TOOLS, do="name the tool with --tool"
-    )
+    if path.is_dir():
+        reports = (path / one.report_name for one in LOAD_TOOLS.values() if one.report_name is not None)
+        path = next((file for file in reports if file.is_file()), path)
+    if tool is None:
+        tool = LOAD_TOOLS.find_owner(path)
+    if tool is None and path.is_dir():
+        tool = "aiperf"
+    if tool is None:
+        head = read_file_head(path)
+        tool = LOAD_TOOLS.find_format(head)
+        if tool is None:
+            LOAD_TOOLS.refuse_foreign(head, path)
+            do, allowed = "name the tool with --tool", list(LOAD_TOOLS)
+            raise InputError("cannot detect the load tool from the content", where=path, allowed=allowed, do=do)
+    return LOAD_TOOLS[tool].read(path)
 
 
 @dataclass(frozen=True)
@@ -156,7 +127,11 @@ def import_sweep(
     for table, frame in ((REQUESTS, requests), (STEPS, steps), (POINTS, judged), (QUANTILES, quantiles)):
         journal.run.write_table(table, frame)
     journal.requests, journal.steps = requests, steps
-    journal.record.notes = [_build_step_note(requests, step) for step in steps["step"]]
+    failed = requests.filter(pl.col("outcome") != "ok")
+    for step in steps["step"]:
+        kinds = failed.filter(pl.col("step") == step).select("outcome", "status").rows()
+        words = [kind if status is None else f"{kind} {status}" for kind, status in kinds]
+        journal.record.notes.append(StepNote(step=step, failures=dict(Counter(words))))
     journal.mark_complete()
     if config.users:
         calc_file.write_sweep_calc_file(journal.run.folder, calc_file.build_calc_output(requests, steps, judged))
@@ -188,18 +163,6 @@ def _build_config(sweep: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: l
     if limits:
         settings["timeout_s"] = min(86_400.0, max(limits))
     return build_sweep_config(**settings)
-
-
-def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
-    """Note with the failures of a step by kind and status.
-
-    `requests`: Table REQUESTS.
-    """
-    failed = requests.filter((requests["step"] == step) & (requests["outcome"] != "ok"))
-    words = [
-        kind if status is None else f"{kind} {status}" for kind, status in failed.select("outcome", "status").rows()
-    ]
-    return StepNote(step=step, failures=dict(Counter(words)))
 
 
 def _describe_import(sweep: ImportedSweep, judged: pl.DataFrame) -> str:

@@ -18,6 +18,7 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
     ImportedSweep,
+    LoadFormat,
     check_totals,
     classify_failure,
     correct_arrival_rate,
@@ -77,7 +78,11 @@ def _add_step(sweep: ImportedSweep, result: Result, path: Path, label: str) -> N
     errors = result.errors if len(result.errors) == n else [None] * n
     has_due_times = len(result.queue_times) == n
     queued = result.queue_times if has_due_times else [0.0] * n
-    starts = _fill_missing_starts(result.start_times)
+    # In the order of sending; a request that failed before it began has 0, and gets the start of the one before.
+    starts, last_s = [], min((start_s for start_s in result.start_times if start_s > 0), default=0.0)
+    for start_s in result.start_times:
+        last_s = start_s if start_s > 0 else last_s
+        starts.append(last_s)
     rows = zip(result.input_lens, result.output_lens, result.itls, starts, result.ttfts, errors, queued, strict=True)
     requests = [_build_request(*row) for row in rows]
     check_totals(result.completed, requests, label)
@@ -95,18 +100,7 @@ def _add_step(sweep: ImportedSweep, result: Result, path: Path, label: str) -> N
         if not has_due_times:
             sweep.notes.append(f"{label}: latencies count from sending: the file does not say when a request was due")
         step = ImportedStep(arrivals, None, rate_per_s, None, requests)  # type: ignore[arg-type]
-    step.began_s = min(request.sent_s for request in requests)
     sweep.steps.append(step)
-
-
-def _fill_missing_starts(starts_s: list[float]) -> list[float]:
-    """Starts in the order of sending; a request that failed before it began has 0, and gets that of the one before."""
-    known = [start for start in starts_s if start > 0]
-    filled, last = [], min(known, default=0.0)
-    for start in starts_s:
-        last = start if start > 0 else last
-        filled.append(last)
-    return filled
 
 
 def _build_request(
@@ -142,3 +136,6 @@ def _build_request(
         event_tokens=output_tokens / events,
         stream=note if ok else None,
     )
+
+
+FORMAT = LoadFormat(name="vllm", marks=(('"request_throughput"', '"num_prompts"'),), read=read_vllm)
