@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from workbench.scaletest.compat_runai import delta_chain, runai_files
+from workbench.scaletest.compat_runai import runai_files
 
 
 @pytest.fixture
@@ -17,4 +17,4 @@ def old(shared: Path) -> Path:
 
 @pytest.fixture
 def jobs(old: Path) -> pl.DataFrame:
-    return delta_chain.build_jobs(runai_files.read_files(old))
+    return runai_files.build_jobs(runai_files.read_files(old))

@@ -13,8 +13,9 @@ from tests.indicators.store.server import Server
 from tests.scaletest.compat_runai import making
 from tests.scaletest.compat_runai.making import chain, name
 from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.scaletest.compat_runai import backend_query
+from workbench.scaletest.compat_runai.backend_query import BackendQuery, build_backend
 from workbench.scaletest.compat_runai.runai_files import export_run
-from workbench.scaletest.compat_runai.runai_sampler import BackendQuery, build_backend
 
 QUERY = "SELECT name, time_created FROM jobs WHERE project = %(project)s AND kind = %(kind)s"
 MADE_MS = 1_767_261_603_900
@@ -121,10 +122,8 @@ def test_options_that_cannot_be_are_refused_and_a_url_is_never_repeated(
 
 
 def test_times_are_taken_in_several_spellings() -> None:
-    from workbench.scaletest.compat_runai import runai_sampler
-
     told = SimpleNamespace(at=datetime(2026, 1, 1, 10, 0, 3, 900_000, UTC))
     assert {
-        runai_sampler._to_whole_seconds(one)
+        backend_query._to_whole_seconds(one)
         for one in (told.at, told.at.replace(tzinfo=None), MADE_MS, 1_767_261_603.9)
     } == {MADE_MS // 1000}

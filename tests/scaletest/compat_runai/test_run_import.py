@@ -26,7 +26,7 @@ def old(shared: Path) -> Path:
 
 
 def test_every_delta_of_every_kept_workload_is_the_old_tools_own(old: Path) -> None:
-    ours = delta_chain.build_deltas(delta_chain.build_jobs(runai_files.read_files(old))).filter("kept")
+    ours = delta_chain.build_deltas(runai_files.build_jobs(runai_files.read_files(old))).filter("kept")
     theirs = golden.rows(old)
     assert ours["name"].unique(maintain_order=True).to_list() == [row["name"] for row in theirs]
     assert len(theirs) == 10
@@ -36,7 +36,7 @@ def test_every_delta_of_every_kept_workload_is_the_old_tools_own(old: Path) -> N
 
 
 def test_true_deltas_differ_from_the_old_tools_only_where_that_is_meant(old: Path) -> None:
-    ours = delta_chain.build_deltas(delta_chain.build_jobs(runai_files.read_files(old)))
+    ours = delta_chain.build_deltas(runai_files.build_jobs(runai_files.read_files(old)))
     differing = ours.filter(pl.col("delta_s").ne_missing(pl.col("upstream_s")))
     meant = {"First PVC Bind", "First Eviction", "Backend Job Creation", "Total Backend Job Creation"}
     assert set(differing.filter("kept")["step"]) == meant
@@ -44,7 +44,7 @@ def test_true_deltas_differ_from_the_old_tools_only_where_that_is_meant(old: Pat
 
 
 def test_skipped_workloads_are_the_old_tools_with_the_reason(old: Path) -> None:
-    jobs = delta_chain.build_jobs(runai_files.read_files(old))
+    jobs = runai_files.build_jobs(runai_files.read_files(old))
     assert dict(jobs.filter(~pl.col("kept")).select("name", "skipped").iter_rows()) == {
         "j-000009": delta_chain.NEGATIVE_TOTAL,
         "j-00000a": delta_chain.EARLY_PODGROUP,

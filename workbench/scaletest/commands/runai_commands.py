@@ -49,7 +49,7 @@ def export_upstream(
     """
     from workbench.console.finish import finish_command
     from workbench.scaletest.compat_runai.runai_files import export_run
-    from workbench.scaletest.compat_runai.runai_sampler import build_backend
+    from workbench.scaletest.compat_runai.backend_query import build_backend
 
     backend = build_backend(backend_url_env, backend_query, backend_parameter or [])
     result = export_run(run, out, bug_compatible=bug_compatible, backend=backend)
@@ -251,7 +251,7 @@ def sample(
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
     from workbench.scaletest.compat_runai import runai_sampler, runai_submission
-    from workbench.scaletest.compat_runai.runai_sampler import build_backend
+    from workbench.scaletest.compat_runai.backend_query import build_backend
 
     runai_submission.check_workload(workload_type, project, "1", 1)
     backend = build_backend(backend_url_env, backend_query, backend_parameter or [])

@@ -1,18 +1,17 @@
-"""Milestones and deltas of Run:ai's tool, as it computes them and as they are, and our deliberate differences."""
+"""Milestones and deltas of Run:ai's tool, as it computes them and as they are.
+
+Where we differ from it on purpose: docs/guide/scaletest-method.md.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
 import polars as pl
 
 from workbench.core.tables import Column, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from workbench.scaletest.compat_runai.runai_files import RunaiFiles
 
 Milestone = Literal[
     "submitted",
@@ -28,20 +27,40 @@ Milestone = Literal[
     "backend",
 ]
 
-# Key in sampled.json of each milestone but the submission, in the order of the file.
-FIELDS: dict[Milestone, str] = {
-    "workload": "workloadCreatedTimestamp",
-    "job": "jobCreatedTimestamp",
-    "first_pod": "firstPodCreatedTimestamp",
-    "last_pod": "lastPodCreatedTimestamp",
-    "podgroup": "podGroupCreatedTimestamp",
-    "decision": "podSchedulingDecisionTimestamp",
-    "eviction": "firstEvictionTimestamp",
-    "pvc_request": "firstPVCBindRequestTimestamp",
-    "pvc_bind": "firstPVCBindTimestamp",
-    "backend": "backendJobCreatedTimestamp",
-}
 
+class MilestoneFacts(NamedTuple):
+    """A milestone in the old tool's files and in ours.
+
+    `field`, `heading`: Its key in sampled.json; its heading in times.csv.
+    `ours`: Its name in table MILESTONES; null for evictions, which there are of others, on this workload's behalf.
+    `resource`, `transition`: What table TRANSITIONS has of it.
+    """
+
+    name: Milestone
+    field: str
+    heading: str
+    ours: str | None
+    resource: str
+    transition: str
+
+
+# In the order of sampled.json, and of times.csv, which has the submission at the end.
+_FACTS: tuple[tuple[Milestone, str, str, str | None, str, str], ...] = (
+    ("workload", "workloadCreated", "Workload Created", "created", "workload", "created"),
+    ("job", "jobCreated", "Job Created", "job", "job", "created"),
+    ("first_pod", "firstPodCreated", "First Pod Created", "first pod", "pod", "created"),
+    ("last_pod", "lastPodCreated", "Last Pod Created", "last pod", "pod", "created"),
+    ("podgroup", "podGroupCreated", "Pod Group Created", "podgroup", "podgroup", "created"),
+    ("decision", "podSchedulingDecision", "Pod Scheduling Decided", "decided", "pod", "scheduled"),
+    ("eviction", "firstEviction", "First Evicted", None, "event", "evicted"),
+    ("pvc_request", "firstPVCBindRequest", "First PVC Bind Requested", "pvc requested", "pvc", "pvc-requested"),
+    ("pvc_bind", "firstPVCBind", "First PVC Bound", "pvc bound", "pvc", "pvc-bound"),
+    ("backend", "backendJobCreated", "Backend Job Created", "backend", "backend", "backend"),
+)
+MILESTONES = tuple(
+    MilestoneFacts(name, f"{stem}Timestamp", heading, ours, resource, transition)
+    for name, stem, heading, ours, resource, transition in _FACTS
+)
 # What the old tool writes where it has seen nothing: a time that says "not measured" to those who know.
 FALLBACKS: dict[Milestone, Milestone] = {
     "eviction": "decision",
@@ -49,22 +68,10 @@ FALLBACKS: dict[Milestone, Milestone] = {
     "pvc_bind": "decision",
     "backend": "workload",
 }
+FIELDS: dict[Milestone, str] = {facts.name: facts.field for facts in MILESTONES}
 REQUIRED: tuple[Milestone, ...] = tuple(name for name in FIELDS if name not in FALLBACKS)
-
-# Heading of each milestone in times.csv, in the order in which the old tool writes the values.
-HEADINGS: dict[Milestone, str] = {
-    "workload": "Workload Created",
-    "job": "Job Created",
-    "first_pod": "First Pod Created",
-    "last_pod": "Last Pod Created",
-    "podgroup": "Pod Group Created",
-    "decision": "Pod Scheduling Decided",
-    "eviction": "First Evicted",
-    "pvc_request": "First PVC Bind Requested",
-    "pvc_bind": "First PVC Bound",
-    "backend": "Backend Job Created",
-    "submitted": "Workload Submitted",
-}
+HEADINGS: dict[Milestone, str] = {facts.name: facts.heading for facts in MILESTONES}
+HEADINGS["submitted"] = "Workload Submitted"
 _ROW = Column("row", "int", "Place of the workload in sampled.json, from 0.")
 _NAME = Column("name", "str", "Name of the workload.")
 _NAMESPACE = Column("namespace", "str", "Its namespace.")
@@ -163,20 +170,6 @@ JOBS = Table(
 )
 
 
-def build_jobs(records: RunaiFiles) -> pl.DataFrame:
-    """Table `upstream_jobs`: the sampled workloads whose submission is known, in the order of sampled.json."""
-    submitted = records.by_key
-    rows = []
-    for sample in records.sampled:
-        sent = submitted.get((sample.name, sample.project))
-        if sent is None:
-            continue
-        row = {"row": sample.row, "name": sample.name, "namespace": sample.namespace, "project": sample.project}
-        at = {milestone_column(name): sample.at_s[name] for name in FIELDS}
-        rows.append({**row, "submitted_at_us": sent.at_ns // 1000, **at})
-    return judge_jobs(rows)
-
-
 def judge_jobs(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame:
     """Milestones with the old tool's word on whether they count: table `upstream_jobs`.
 
@@ -201,10 +194,22 @@ def build_deltas(jobs: pl.DataFrame) -> pl.DataFrame:
 
     Returns: Table `upstream_deltas`, workload by workload in the order of `jobs`, the steps in the chain's order.
 
-    Both sides are cut to whole seconds first, so a delta is true to within 1 s. `DIFFERENCES` tells how `upstream_s`
-    differs from `delta_s` on purpose.
+    Both sides are cut to whole seconds first, so a delta is true to within 1 s. The old tool prints 0 for -1 s;
+    `clamped` marks these rows.
     """
-    parts = [_delta_columns(step, number) for number, step in enumerate(STEPS)]
+    parts = []
+    for number, step in enumerate(STEPS):
+        printed = _printed_second(step.at) - _printed_second(step.at if step.name == "First PVC Bind" else step.since)
+        parts.append(
+            [
+                pl.lit(number).alias("number"),
+                pl.lit(step.name).alias("step"),
+                pl.lit(step.reference).alias("reference"),
+                (_true_second(step.at) - _true_second(step.since)).alias("delta_s"),
+                pl.when(printed == -1).then(pl.lit(0, dtype=pl.Int64)).otherwise(printed).alias("upstream_s"),
+                (printed == -1).alias("clamped"),
+            ]
+        )
     keys = ["row", "name", "namespace", "kept"]
     checked = JOBS.check(jobs).with_row_index("place")
     long = pl.concat([checked.select("place", *keys, *part) for part in parts])
@@ -226,79 +231,10 @@ def _printed_second(name: Milestone) -> pl.Expr:
     return pl.coalesce(_true_second(name), _true_second(FALLBACKS[name])) if name in FALLBACKS else _true_second(name)
 
 
-def _delta_columns(step: ChainStep, number: int) -> list[pl.Expr]:
-    """Columns of table `upstream_deltas` for one step: the true difference and the one that the old tool prints, in s.
+def find_project(namespace: str) -> str:
+    """The Run:ai project of a namespace: without the prefix, and nothing but the prefix.
 
-    The old tool prints 0 for -1 s; `clamped` marks these rows.
+    >>> find_project("runai-my-runai-tests"), find_project("team-a")
+    ('my-runai-tests', 'team-a')
     """
-    printed = _printed_second(step.at) - _printed_second(step.at if step.name == "First PVC Bind" else step.since)
-    return [
-        pl.lit(number).alias("number"),
-        pl.lit(step.name).alias("step"),
-        pl.lit(step.reference).alias("reference"),
-        (_true_second(step.at) - _true_second(step.since)).alias("delta_s"),
-        pl.when(printed == -1).then(pl.lit(0, dtype=pl.Int64)).otherwise(printed).alias("upstream_s"),
-        (printed == -1).alias("clamped"),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Attributes: what it is about, what the old tool does, what we do, and why."""
-
-    about: str
-    old: str
-    ours: str
-    why: str
-
-
-DIFFERENCES = (
-    Difference(
-        "headings of times.csv",
-        "23 headers over 26 columns: from the tenth on, each header is above another column's values",
-        "one a column, with its unit",
-        "the old ones cannot be read without its source",
-    ),
-    Difference(
-        "First PVC Bind",
-        "0 for every workload: the time is taken from itself",
-        "from the request to the binding",
-        "the heading says so",
-    ),
-    Difference(
-        "deltas of -1 s",
-        "0",
-        "-1",
-        "cutting both ends to seconds moves a delta by up to 1 s either way; taking one side only moves the mean",
-    ),
-    Difference(
-        "not measured",
-        "another milestone's time, and the delta that follows from it",
-        "nothing",
-        "a backend or an eviction that was not queried is no measurement",
-    ),
-    Difference(
-        "series of the plots",
-        "each sorted by its own values within a second: a workload has another place in each row",
-        "one order, by time of submission, for all",
-        "rows can be read across",
-    ),
-    Difference(
-        "offsets of times",
-        "dropped",
-        "counted",
-        "a time with an offset is another one",
-    ),
-    Difference(
-        "--skip-errors",
-        "always on",
-        "on unless --no-skip-errors",
-        "skipped entries must also be checked",
-    ),
-    Difference(
-        "averages",
-        "the mean alone",
-        "the mean, p50 and p95",
-        "a mean hides the tail",
-    ),
-)
+    return namespace.removeprefix("runai-")

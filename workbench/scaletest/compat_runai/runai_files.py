@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
@@ -23,10 +24,12 @@ from workbench.scaletest.analysis import time_breakdown
 from workbench.scaletest.cluster_api import connection
 from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.compat_runai import delta_chain
+from workbench.scaletest.compat_runai.backend_query import BackendQuery, add_backend_times
 from workbench.scaletest.compat_runai.delta_chain import (
     FALLBACKS,
     FIELDS,
     HEADINGS,
+    MILESTONES,
     REQUIRED,
     STEPS,
     US_PER_S,
@@ -37,11 +40,6 @@ from workbench.scaletest.compat_runai.delta_chain import (
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import SCHEDULE, SUBMISSIONS, TRANSITIONS
 
-if TYPE_CHECKING:
-    import polars as pl
-
-    from workbench.scaletest.compat_runai.runai_sampler import BackendQuery
-
 SUBMITTED, SAMPLED = "submitted.json", "sampled.json"
 MAX_BYTES = 512 << 20
 MAX_ROWS = 1_000_000
@@ -51,6 +49,7 @@ _OLDEST_NS, _NEWEST_NS = (
     7_258_118_400 * connection.NS_PER_S,
 )  # the years 2000 to 2199
 Key = tuple[str, str]
+Row = TypeVar("Row")
 TIMES_FILE = "times.csv"
 _NAMES = {"name": "Job Name", "namespace": "Namespace", "project": "Project"}
 # The old tool's headings: 23 over 26 columns, right up to the ninth only.
@@ -64,16 +63,6 @@ _OLD_HEADINGS = (
 _AS_SERVED: frozenset[Milestone] = frozenset({"workload", "job", "podgroup"})
 ORIGIN_FIELD = "origin_ns"
 EXPORT_FOLDER = "upstream"  # where an imported run keeps the rows that it was made of
-_MILESTONE_COLUMNS: dict[Milestone, str] = {
-    "workload": "created",
-    "job": "job",
-    "first_pod": "first pod",
-    "last_pod": "last pod",
-    "podgroup": "podgroup",
-    "pvc_request": "pvc requested",
-    "pvc_bind": "pvc bound",
-    "backend": "backend",
-}
 
 
 class _SubmittedRow(msgspec.Struct, rename="camel"):
@@ -85,13 +74,24 @@ class _SubmittedRow(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """A workload as the submitter wrote it. `at_ns`: its clock, microseconds."""
+    """A workload that was submitted. `at_ns`: the client's clock, of which the files have microseconds."""
 
-    row: int
     name: str
     project: str
     namespace: str
     at_ns: int
+    row: int = 0
+
+    def to_row(self) -> dict[str, str]:
+        """Return the row as it appears in submitted.json."""
+        at_us = self.at_ns // 1000
+        at = datetime.fromtimestamp(at_us // US_PER_S, UTC).replace(microsecond=at_us % US_PER_S)
+        return {
+            "jobName": self.name,
+            "projectName": self.project,
+            "jobNamespace": self.namespace,
+            "submitTimestamp": at.isoformat(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +131,41 @@ class RunaiFiles:
 
 
 def read_files(folder: str | Path) -> RunaiFiles:
-    """Read the two files in a folder of the old tool."""
+    """Read the two files in a folder of the old tool, and record what is odd in or between them."""
     place = Path(folder)
     odd: list[OddRow] = []
-    submitted = _read_submitted_file(place / SUBMITTED, odd)
-    sampled = _read_sampled_file(place / SAMPLED, odd)
-    return _compare_files(_drop_duplicates(RunaiFiles(submitted, sampled, odd)))
+    submitted = _read_rows(place / SUBMITTED, _parse_submitted, odd)
+    sampled = _read_rows(place / SAMPLED, _parse_sampled, odd)
+    # One row a workload: of several submissions the last counts, as for the old tool; of several samples the first.
+    last = {(job.name, job.project): job for job in submitted}
+    for job in submitted:
+        if last[job.name, job.project] is not job:
+            odd.append(OddRow(SUBMITTED, job.row, job.name, "submitted again later: the last one counts"))
+    first: dict[Key, SampledJob] = {}
+    for sample in sampled:
+        if first.setdefault((sample.name, sample.project), sample) is not sample:
+            odd.append(OddRow(SAMPLED, sample.row, sample.name, "sampled twice: the first one counts"))
+    for key, sample in first.items():
+        if key not in last:
+            odd.append(OddRow(SAMPLED, sample.row, sample.name, "not in submitted.json: no time of submission"))
+    jobs = [job for job in submitted if last[job.name, job.project] is job]
+    for job in jobs:
+        if (job.name, job.project) not in first:
+            reason = "not in sampled.json: it was not complete, or gone, when it was sampled"
+            odd.append(OddRow(SUBMITTED, job.row, job.name, reason, left_out=False))
+    return RunaiFiles(jobs, list(first.values()), odd)
 
 
 def read_submissions(folder: str | Path) -> list[SubmittedJob]:
     """submitted.json alone, as far as its rows can be used: it may still be growing."""
-    return _read_submitted_file(Path(folder) / SUBMITTED, [])
+    return _read_rows(Path(folder) / SUBMITTED, _parse_submitted, [])
 
 
-def _read_rows(path: Path) -> list[msgspec.Raw]:
-    """Read a file of the old tool, a JSON list, and return its elements undecoded."""
+def _read_rows(path: Path, parse: Callable[[int, msgspec.Raw], Row], odd: list[OddRow]) -> list[Row]:
+    """Read a file of the old tool, a JSON list; rows that cannot be used are added to `odd`."""
     try:
         text = files.read_up_to(path, MAX_BYTES)
-        rows = msgspec.json.decode(text, type=list[msgspec.Raw])
+        elements = msgspec.json.decode(text, type=list[msgspec.Raw])
     except FileNotFoundError:
         raise InputError(
             f"no {path.name}", where=path.parent, do="give the output folder (-o) of the old tool's runs"
@@ -157,43 +174,34 @@ def _read_rows(path: Path) -> list[msgspec.Raw]:
         raise InputError("cannot be read", where=path, found=error.strerror) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError("not a JSON list", where=path, found=str(error)[:200]) from None
-    if len(rows) > MAX_ROWS:
-        raise InputError("too many workloads", where=path, found=len(rows), allowed=f"up to {MAX_ROWS}")
+    if len(elements) > MAX_ROWS:
+        raise InputError("too many workloads", where=path, found=len(elements), allowed=f"up to {MAX_ROWS}")
+    rows, bad = [], list[OddRow]()
+    for number, raw in enumerate(elements):
+        try:
+            rows.append(parse(number, raw))
+        except (msgspec.MsgspecError, ValueError) as error:
+            why = " ".join(str(error).split())[:300]
+            name = None
+            with contextlib.suppress(msgspec.MsgspecError, AttributeError, RecursionError, UnicodeDecodeError):
+                name = msgspec.json.decode(raw).get("jobName")
+            bad.append(OddRow(path.name, number, name[:253] if isinstance(name, str) else None, why))
+    if bad and not rows:
+        raise InputError("no row that can be used", where=path, found=bad[0].why)
+    odd += bad
     return rows
 
 
-def _read_submitted_file(path: Path, odd: list[OddRow]) -> list[SubmittedJob]:
-    """Read the submitted workloads; rows that cannot be used are added to `odd`."""
-    jobs, decoder = [], msgspec.json.Decoder(_SubmittedRow)
-    for row, raw in enumerate(_read_rows(path)):
-        try:
-            submission = decoder.decode(raw)
-            _check_names(submission.job_name, submission.project_name, submission.job_namespace)
-            at = _parse_time(submission.submit_timestamp, "submitTimestamp")
-        except (msgspec.MsgspecError, ValueError) as error:
-            odd.append(OddRow(SUBMITTED, row, _find_name(raw), _format_error(error)))
-            continue
-        jobs.append(SubmittedJob(row, submission.job_name, submission.project_name, submission.job_namespace, at.ns))
-    if not jobs and odd:
-        raise InputError("no row that can be used", where=path, found=odd[0].why)
-    return jobs
+def _parse_submitted(number: int, raw: msgspec.Raw) -> SubmittedJob:
+    fields = msgspec.json.decode(raw, type=_SubmittedRow)
+    _check_names(fields.job_name, fields.project_name, fields.job_namespace)
+    at = _parse_time(fields.submit_timestamp, "submitTimestamp")
+    return SubmittedJob(fields.job_name, fields.project_name, fields.job_namespace, at.ns, number)
 
 
-def _read_sampled_file(path: Path, odd: list[OddRow]) -> list[SampledJob]:
-    """Read the sampled workloads; rows that cannot be used are added to `odd`."""
-    samples, decoder, before = [], msgspec.json.Decoder(dict[str, Any]), len(odd)
-    for row, raw in enumerate(_read_rows(path)):
-        try:
-            samples.append(_parse_sample(row, decoder.decode(raw)))
-        except (msgspec.MsgspecError, ValueError) as error:
-            odd.append(OddRow(SAMPLED, row, _find_name(raw), _format_error(error)))
-    if not samples and len(odd) > before:
-        raise InputError("no row that can be used", where=path, found=odd[before].why)
-    return samples
-
-
-def _parse_sample(row: int, fields: dict[str, Any]) -> SampledJob:
-    """Parse a sampled row: milestones in seconds since 1970, null where the file repeats another milestone's time."""
+def _parse_sampled(number: int, raw: msgspec.Raw) -> SampledJob:
+    """Milestones in seconds since 1970, null where the file repeats another milestone's time."""
+    fields = msgspec.json.decode(raw, type=dict[str, Any])
     names = ("jobName", "projectName", "jobNamespace")
     if missing := [name for name in (*names, *FIELDS.values()) if name not in fields]:
         raise ValueError("missing: " + ", ".join(missing))
@@ -203,7 +211,7 @@ def _parse_sample(row: int, fields: dict[str, Any]) -> SampledJob:
     seconds: dict[Milestone, int | None] = {
         name: None if name in FALLBACKS and second == at[FALLBACKS[name]] else second for name, second in at.items()
     }
-    return SampledJob(row, fields["jobName"], fields["projectName"], fields["jobNamespace"], seconds)
+    return SampledJob(number, fields["jobName"], fields["projectName"], fields["jobNamespace"], seconds)
 
 
 def _check_names(*names: object) -> None:
@@ -222,46 +230,18 @@ def _parse_time(text: object, name: str) -> connection.ServerTime:
     return timestamp
 
 
-def _find_name(raw: msgspec.Raw) -> str | None:
-    try:
-        name = msgspec.json.decode(raw).get("jobName")
-    except (msgspec.MsgspecError, AttributeError, RecursionError, UnicodeDecodeError):
-        return None
-    return name[:253] if isinstance(name, str) else None
-
-
-def _format_error(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
-
-
-def _drop_duplicates(records: RunaiFiles) -> RunaiFiles:
-    """One row a workload: of several submissions the last counts, as for the old tool; of several samples the first."""
-    last = records.by_key
-    submitted = []
-    for job in records.submitted:
-        if last[job.name, job.project] is job:
-            submitted.append(job)
-        else:
-            records.odd.append(OddRow(SUBMITTED, job.row, job.name, "submitted again later: the last one counts"))
-    first: dict[Key, SampledJob] = {}
+def build_jobs(records: RunaiFiles) -> pl.DataFrame:
+    """Table `upstream_jobs`: the sampled workloads whose submission is known, in the order of sampled.json."""
+    submitted = records.by_key
+    rows = []
     for sample in records.sampled:
-        if first.setdefault((sample.name, sample.project), sample) is not sample:
-            records.odd.append(OddRow(SAMPLED, sample.row, sample.name, "sampled twice: the first one counts"))
-    return RunaiFiles(submitted, list(first.values()), records.odd)
-
-
-def _compare_files(records: RunaiFiles) -> RunaiFiles:
-    """Compare the files: record what one has and the other does not."""
-    submissions = records.by_key
-    for sample in records.sampled:
-        if (sample.name, sample.project) not in submissions:
-            records.odd.append(OddRow(SAMPLED, sample.row, sample.name, "not in submitted.json: no time of submission"))
-    sampled = {(entry.name, entry.project) for entry in records.sampled}
-    for job in records.submitted:
-        if (job.name, job.project) not in sampled:
-            reason = "not in sampled.json: it was not complete, or gone, when it was sampled"
-            records.odd.append(OddRow(SUBMITTED, job.row, job.name, reason, left_out=False))
-    return records
+        sent = submitted.get((sample.name, sample.project))
+        if sent is None:
+            continue
+        row = {"row": sample.row, "name": sample.name, "namespace": sample.namespace, "project": sample.project}
+        at = {milestone_column(name): sample.at_s[name] for name in FIELDS}
+        rows.append({**row, "submitted_at_us": sent.at_ns // 1000, **at})
+    return delta_chain.judge_jobs(rows)
 
 
 def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compatible: bool = False) -> str:
@@ -273,36 +253,27 @@ def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compat
     `jobs`: Table `upstream_jobs`.
     """
     shown = jobs.filter("kept") if skip_errors else jobs
-    rows = _build_old_rows(shown) if bug_compatible else _build_rows(shown)
+    headings = [
+        *_NAMES.values(),
+        *(f"{name} (UTC)" for name in HEADINGS.values()),
+        *(f"{one.name} (s)" for one in STEPS),
+    ]
+    rows = [_OLD_HEADINGS.split(",") if bug_compatible else headings]
+    deltas = _values_by_job(shown, "upstream_s" if bug_compatible else "delta_s")
+    clamped = _values_by_job(shown, "clamped")
+    for row in shown.iter_rows(named=True):
+        cells = [str(row[name]) for name in _NAMES]
+        cells += [_format_time(row, name, fallback=bug_compatible) for name in HEADINGS]
+        for delta, was_clamped in zip(deltas[row["row"]], clamped[row["row"]], strict=True):
+            if bug_compatible:
+                # A difference of times is a float there, a clamped one the whole number 0.
+                cells.append("0" if was_clamped else str(float(delta or 0)))
+            else:
+                cells.append("" if delta is None else str(delta))
+        rows.append(cells)
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)
     return buffer.getvalue()
-
-
-def _build_rows(jobs: pl.DataFrame) -> list[list[str]]:
-    """Rows of times.csv with headings, all as text. `jobs`: Table `upstream_jobs`; so below."""
-    heads = [*_NAMES.values(), *(f"{name} (UTC)" for name in HEADINGS.values())]
-    rows = [[*heads, *(f"{step.name} (s)" for step in STEPS)]]
-    by_job = _values_by_job(jobs, "delta_s")
-    for row in jobs.iter_rows(named=True):
-        cells = [str(row[name]) for name in _NAMES] + [_format_time(row, name) for name in HEADINGS]
-        rows.append(cells + ["" if delta is None else str(delta) for delta in by_job[row["row"]]])
-    return rows
-
-
-def _build_old_rows(jobs: pl.DataFrame) -> list[list[str]]:
-    """Rows of times.csv as the old tool writes them.
-
-    `jobs`: Table `upstream_jobs`.
-    """
-    rows = [_OLD_HEADINGS.split(",")]
-    by_job, clamped = _values_by_job(jobs, "upstream_s"), _values_by_job(jobs, "clamped")
-    for row in jobs.iter_rows(named=True):
-        cells = [str(row[name]) for name in _NAMES] + [_format_time(row, name, fallback=True) for name in HEADINGS]
-        printed = zip(by_job[row["row"]], clamped[row["row"]], strict=True)
-        # A difference of times is a float there, a clamped one the whole number 0.
-        rows.append(cells + ["0" if was else str(float(delta or 0)) for delta, was in printed])
-    return rows
 
 
 def _values_by_job(jobs: pl.DataFrame, name: str) -> dict[int, list[int | None]]:
@@ -325,44 +296,25 @@ def _format_time(row: dict[str, int | None], name: Milestone, *, fallback: bool 
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-@dataclass(frozen=True, slots=True)
-class SentWorkload:
-    """A submission that the server took. `at_us`: microseconds since 1970, the client's clock."""
-
-    name: str
-    project: str
-    namespace: str
-    at_us: int
-
-    def to_row(self) -> dict[str, str]:
-        """Return the row as it appears in submitted.json."""
-        return {
-            "jobName": self.name,
-            "projectName": self.project,
-            "jobNamespace": self.namespace,
-            "submitTimestamp": datetime.fromtimestamp(self.at_us // US_PER_S, UTC)
-            .replace(microsecond=self.at_us % US_PER_S)
-            .isoformat(),
-        }
-
-
-def find_project(namespace: str) -> str:
-    """The Run:ai project of a namespace: without the prefix, and nothing but the prefix.
-
-    >>> find_project("runai-my-runai-tests"), find_project("team-a")
-    ('my-runai-tests', 'team-a')
-    """
-    return namespace.removeprefix("runai-")
-
-
-def write_submitted_json(folder: Path, sent: Iterable[SentWorkload]) -> Path:
+def write_submitted_json(folder: Path, sent: Iterable[SubmittedJob]) -> Path:
     """Write submitted.json, whole or not at all."""
     return files.write_text(folder / SUBMITTED, _format_lines(workload.to_row() for workload in sent))
 
 
 def write_sampled_json(folder: Path, jobs: pl.DataFrame) -> Path:
     """Write sampled.json of the table `upstream_jobs`."""
-    return files.write_text(folder / SAMPLED, _format_lines(_format_sample(row) for row in jobs.iter_rows(named=True)))
+    rows = []
+    for row in jobs.iter_rows(named=True):
+        fields = {"jobName": row["name"], "jobNamespace": row["namespace"], "projectName": row["project"]}
+        for milestone, name in FIELDS.items():
+            second, shape = row[milestone_column(milestone)], milestone
+            if second is None:
+                shape = FALLBACKS[milestone]
+                second = row[milestone_column(shape)]
+            text = datetime.fromtimestamp(second, UTC).isoformat()
+            fields[name] = text.removesuffix("+00:00") + "Z" if shape in _AS_SERVED else text
+        rows.append(fields)
+    return files.write_text(folder / SAMPLED, _format_lines(rows))
 
 
 def write_times_csv(
@@ -371,19 +323,6 @@ def write_times_csv(
     """Write times.csv."""
     text = format_times_csv(jobs, skip_errors=skip_errors, bug_compatible=bug_compatible)
     return files.write_text(folder / TIMES_FILE, text)
-
-
-def _format_sample(row: Mapping[str, Any]) -> dict[str, str]:
-    """Write a row of the jobs table with the field names and time formats of the old tool's sampled file."""
-    fields = {"jobName": row["name"], "jobNamespace": row["namespace"], "projectName": row["project"]}
-    for milestone, name in FIELDS.items():
-        second, shape = row[milestone_column(milestone)], milestone
-        if second is None:
-            shape = FALLBACKS[milestone]
-            second = row[milestone_column(shape)]
-        text = datetime.fromtimestamp(second, UTC).isoformat()
-        fields[name] = text.removesuffix("+00:00") + "Z" if shape in _AS_SERVED else text
-    return fields
 
 
 def _format_lines(rows: Iterable[dict[str, str]]) -> str:
@@ -400,7 +339,7 @@ class RunaiView:
     the first pod's creation stands for it.
     """
 
-    sent: list[SentWorkload]
+    sent: list[SubmittedJob]
     jobs: pl.DataFrame
     incomplete: dict[str, int]
     ungrouped: int = 0
@@ -451,20 +390,9 @@ def build_view(folder: str | Path) -> RunaiView:
     return _view_of_tables(place)
 
 
-def add_backend_times(jobs: pl.DataFrame, backend: BackendQuery) -> pl.DataFrame:
-    """Return the jobs with the backend's times, by name and namespace; null where it has none.
-
-    `jobs`: `name, namespace`; the column `backend_at_s` is added.
-    """
-    seconds = backend.query_seconds(sorted(set(jobs["namespace"])))
-    keys = jobs.select("name", "namespace").iter_rows()
-    return jobs.with_columns(pl.Series("backend_at_s", [seconds.get(key) for key in keys], dtype=pl.Int64))
-
-
 def _view_of_files(place: Path) -> RunaiView:
     records = read_files(place)
-    sent = [SentWorkload(job.name, job.project, job.namespace, job.at_ns // 1000) for job in records.submitted]
-    return RunaiView(sent, delta_chain.build_jobs(records), {})
+    return RunaiView(records.submitted, build_jobs(records), {})
 
 
 def _view_of_tables(place: Path) -> RunaiView:
@@ -478,10 +406,15 @@ def _view_of_tables(place: Path) -> RunaiView:
     wide = wide.join(_find_decisions(transitions, pods, origin_ns), on="index", how="left")
     wide = wide.join(_find_evictions(wide, transitions, origin_ns), on="index", how="left")
     sent = [
-        SentWorkload(row["name"], row["project"], row["namespace"], row["submitted_at_us"])
+        SubmittedJob(row["name"], row["project"], row["namespace"], row["submitted_at_us"] * 1000)
         for row in wide.iter_rows(named=True)
     ]
-    wide, ungrouped = _replace_missing_groups(wide)
+    group, first = (delta_chain.milestone_column(name) for name in ("podgroup", "first_pod"))
+    ungrouped = 0
+    # Where no workload has a pod group and none needs one, the first pod's creation stands for it.
+    if not wide["kind"].str.ends_with("Workload").any() and wide[group].null_count() == wide.height:
+        ungrouped = wide.height - wide[first].null_count()
+        wide = wide.with_columns(pl.col(first).alias(group))
     lacking = {name: pl.col(delta_chain.milestone_column(name)).is_null() for name in REQUIRED}
     counted = wide.select(
         pl.lit(wide.height).alias(""), *(gone.sum().alias(FIELDS[name]) for name, gone in lacking.items())
@@ -490,18 +423,6 @@ def _view_of_tables(place: Path) -> RunaiView:
     incomplete = {name: int(n) for name, n in counted.row(0, named=True).items() if name and n}
     jobs = delta_chain.judge_jobs(complete.with_columns(pl.col("row").cast(pl.Int64)))
     return RunaiView(sent, jobs, incomplete, ungrouped)
-
-
-def _replace_missing_groups(wide: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Use the first pod's creation as the pod group's where no workload has one and none needs one; count the uses.
-
-    `wide`: As `_jobs_wide` returns it.
-    """
-    group, first = (delta_chain.milestone_column(name) for name in ("podgroup", "first_pod"))
-    needed = wide["kind"].str.ends_with("Workload").any()
-    if needed or wide[group].null_count() < wide.height:
-        return wide, 0
-    return wide.with_columns(pl.col(first).alias(group)), wide.height - wide[first].null_count()
 
 
 def _find_origin_ns(place: Path) -> int:
@@ -542,9 +463,12 @@ def _jobs_wide(
     )
     project = pl.col("namespace").str.strip_prefix("runai-").alias("project")
     jobs = jobs.with_columns(project, _whole_seconds("created_s", origin_ns).alias("acked_at_s"))
-    for name, ours in _MILESTONE_COLUMNS.items():
-        rows = reached.filter(pl.col("milestone") == ours)
-        at = rows.select("index", _whole_seconds("server_s", origin_ns).alias(delta_chain.milestone_column(name)))
+    for facts in MILESTONES:
+        if facts.name in ("decision", "eviction"):  # found by other rules
+            continue
+        rows = reached.filter(pl.col("milestone") == facts.ours)
+        column = delta_chain.milestone_column(facts.name)
+        at = rows.select("index", _whole_seconds("server_s", origin_ns).alias(column))
         jobs = jobs.join(at, on="index", how="left")
     workload = pl.coalesce("workload_at_s", "acked_at_s")
     # Where the workload is no Run:ai workload it is its own job.

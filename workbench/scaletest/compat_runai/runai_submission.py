@@ -20,7 +20,8 @@ from workbench.kubernetes.client import Target
 from workbench.runs import run_folder
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.compat_runai import runai_files
-from workbench.scaletest.compat_runai.runai_files import SentWorkload, find_project
+from workbench.scaletest.compat_runai.delta_chain import find_project
+from workbench.scaletest.compat_runai.runai_files import SubmittedJob
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety.cluster_facts import ClusterFacts
 from workbench.scaletest.safety.cluster_setup import apply_object, build_role_objects, set_up_cluster
@@ -422,14 +423,14 @@ def check_flags(flags: SubmitFlags, *, resume: bool) -> None:
 
 def write_submitted_file(folder: Path, plan: Plan) -> int:
     """Write submitted.json of the journal so far; how many it names."""
-    at_us = {
-        line.index: line.sent_ns // 1000
+    at_ns = {
+        line.index: line.sent_ns
         for line in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine)
         if isinstance(line, run_records.Acked)
     }
     places = plan.schedule.select("index", "name", "namespace").iter_rows()
     sent = [
-        SentWorkload(name, find_project(space), space, at_us[index]) for index, name, space in places if index in at_us
+        SubmittedJob(name, find_project(space), space, at_ns[index]) for index, name, space in places if index in at_ns
     ]
     runai_files.write_submitted_json(folder, sent)
     return len(sent)
