@@ -95,6 +95,11 @@ def test_a_line_separator_within_a_prompt_is_part_of_it(tmp_path: Path) -> None:
     assert read_prompts(written(tmp_path, "a.jsonl", text + "\n")) == ["a\u2028b"]
 
 
+def test_a_cell_of_a_csv_may_hold_a_whole_document(tmp_path: Path) -> None:
+    prompt = "word " * 40_000
+    assert read_prompts(written(tmp_path, "a.csv", f'id,prompt\n1,"{prompt}"\n')) == [prompt]
+
+
 def test_a_key_names_the_field(tmp_path: Path) -> None:
     assert read_prompts(written(tmp_path, "a.jsonl", '{"prompt": "no", "ask": "yes"}\n'), "ask") == ["yes"]
 

@@ -320,7 +320,12 @@ def _iterate_prompt_rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a file of prompts with their number: CSV, JSON, JSON lines, or a prompt on each line."""
     suffix = path.suffix.lower()
     if suffix == ".csv":
-        yield from enumerate(csv.DictReader(io.StringIO(text)), 1)
+        # A prompt may be a whole document: the limit of a cell, 131,072 characters, is for all readers of the process.
+        csv.field_size_limit(MAX_FILE_BYTES)
+        try:
+            yield from enumerate(csv.DictReader(io.StringIO(text)), 1)
+        except csv.Error as error:
+            raise InputError("not CSV", where=path, found=str(error)[:120]) from error
     elif suffix == ".json":
         rows = _parse_prompt_json(text, str(path))
         if not isinstance(rows, list):
