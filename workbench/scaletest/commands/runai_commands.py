@@ -20,7 +20,6 @@ from workbench.scaletest.commands import (
 )
 
 if TYPE_CHECKING:
-    from workbench.scaletest.compat_runai.run_import import ImportResult
     from workbench.scaletest.test_run.run_options import ClusterAccess
 
 _MAX_ROWS_PRINTED = 20
@@ -48,8 +47,8 @@ def export_upstream(
     Example: workbench scaletest export-upstream data/runs/scaletest/RUN --out logs
     """
     from workbench.console.finish import finish_command
-    from workbench.scaletest.compat_runai.runai_files import export_run
     from workbench.scaletest.compat_runai.backend_query import build_backend
+    from workbench.scaletest.compat_runai.runai_files import export_run
 
     backend = build_backend(backend_url_env, backend_query, backend_parameter or [])
     result = export_run(run, out, bug_compatible=bug_compatible, backend=backend)
@@ -115,17 +114,13 @@ def import_upstream(
         "odd": [{"file": row.file, "row": row.row, "left_out": row.left_out, "why": row.why} for row in result.odd],
         "reasons": run.record["reasons"],
     }
-    finish_command(_format_import(result), document, as_json=as_json, is_valid=run.verdict == "valid")
-
-
-def _format_import(result: ImportResult) -> str:
-    run = result.run
     lines = [f"{run.answer}", f"  {run.verdict}: {run.record['reasons'][0]}"]
     for row in result.odd[:_MAX_ROWS_PRINTED]:
         lines.append(f"  {row.file}, row {row.row} ({row.name or 'no name'}): {row.why}")
     if len(result.odd) > _MAX_ROWS_PRINTED:
         lines.append(f"  … and {len(result.odd) - _MAX_ROWS_PRINTED} more: table upstream_odd")
-    return "\n".join([*lines, f"  run folder: {run.folder}"])
+    lines.append(f"  run folder: {run.folder}")
+    finish_command("\n".join(lines), document, as_json=as_json, is_valid=run.verdict == "valid")
 
 
 @take_options_from(
@@ -193,7 +188,9 @@ def submit(
     from workbench.scaletest.test_run.run_lifecycle import RunContext
 
     flags = settings.build_model(SubmitFlags)
-    runai_submission.check_flags(flags, resume=resume)
+    if not resume:
+        # Refuses flags that cannot be, before any cluster is looked for.
+        runai_submission.build_scenario(flags)
     words = tuple(parse_command(command or "", "--command"))
     options = runai_submission.build_run_options(submit_with, kubectl, words, closed=closed)
     run_context = RunContext(_find_access(cluster, context, kubeconfig), options, confirm)

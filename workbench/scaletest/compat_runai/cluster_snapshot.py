@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -100,22 +101,47 @@ def join_lists(
     """
     snapshot = Snapshot(namespace)
     lists = {"workloads": list(workloads), "jobs": list(jobs), "pods": list(pods), "pod groups": list(groups)}
+    lists["events"] = list(events)
     snapshot.counts = {kind: len(items) for kind, items in lists.items()}
     for manifest in lists["workloads"]:
-        _keep_earliest(
-            snapshot.milestones.setdefault(_workload_name(manifest), {}), "workload", _creation_second(manifest)
-        )
+        second = _creation_second(manifest)
+        _keep_earliest(snapshot.milestones.setdefault(_workload_name(manifest), {}), "workload", second)
     for manifest in lists["jobs"]:
         _add_milestones(snapshot, "job", _read_name(manifest), {"job": _creation_second(manifest)})
-    _add_pods(snapshot, lists["pods"])
+    by_workload: dict[str, list[Json]] = defaultdict(list)
+    for pod in lists["pods"]:
+        by_workload[_find_label(pod, POD_LABELS) or ""].append(pod)
+    for name, workload_pods in by_workload.items():
+        if name not in snapshot.milestones:
+            snapshot.foreign["pod"] += len(workload_pods)
+            continue
+        seconds = [second for second in map(_creation_second, workload_pods) if second is not None]
+        milestones: dict[Milestone, int | None] = {
+            "first_pod": min(seconds, default=None),
+            "last_pod": max(seconds, default=None),
+            "decision": _find_decision_second(min(workload_pods, key=_read_name)),
+        }
+        _add_milestones(snapshot, "pod", name, milestones)
     owners_by_group = {}
-    pod_counts = Counter(_find_label(pod, POD_LABELS) or "" for pod in lists["pods"])
     for manifest in lists["pod groups"]:
         owners_by_group[_read_name(manifest)] = owner = _find_label(manifest, _GROUP_LABELS) or ""
         _add_milestones(snapshot, "pod group", owner, {"podgroup": _creation_second(manifest)})
-        if owner in snapshot.milestones and pod_counts[owner] < _min_pods(manifest):
+        # The pods that the group waits for, where it says so.
+        wanted = (manifest.get("spec") or {}).get("minMember")
+        if owner in snapshot.milestones and len(by_workload.get(owner, ())) < (
+            wanted if isinstance(wanted, int) else 0
+        ):
             snapshot.short.append(owner)
-    _add_events(snapshot, events, owners_by_group, _workloads_by_claim(lists["pods"]))
+    claims = _workloads_by_claim(lists["pods"])
+    for event in lists["events"]:
+        reason, message = str(event.get("reason")), str(event.get("message"))[:4000]
+        second = _parse_second(event.get("firstTimestamp")) or _parse_second(event.get("eventTime"))
+        if reason == "Evict" and any(word in message for word in _EVICTED):
+            owner = owners_by_group.get(find_pod_group(message) or "", "")
+            _add_milestones(snapshot, "eviction", owner, {"eviction": second})
+        elif reason in _PVC_EVENTS:
+            claim = str((event.get("involvedObject") or {}).get("name"))
+            _add_milestones(snapshot, "volume", claims.get(claim, ""), {_PVC_EVENTS[reason]: second})
     return snapshot
 
 
@@ -146,31 +172,6 @@ def map_owner_names(snapshot: Snapshot, lists: Lists) -> dict[str, str]:
     return names_by_uid | {f"claim/{claim}": name for claim, name in claims.items() if name in snapshot.milestones}
 
 
-def _add_pods(snapshot: Snapshot, pods: list[Json]) -> None:
-    """Add to each workload the seconds of its first and last pod, and of the decision for its first pod by name."""
-    by_workload: dict[str, list[Json]] = defaultdict(list)
-    for pod in pods:
-        by_workload[_find_label(pod, POD_LABELS) or ""].append(pod)
-    for name, workload_pods in by_workload.items():
-        if name not in snapshot.milestones:
-            snapshot.foreign["pod"] += len(workload_pods)
-            continue
-        seconds = [second for second in map(_creation_second, workload_pods) if second is not None]
-        first = min(workload_pods, key=_read_name)
-        milestones: dict[Milestone, int | None] = {
-            "first_pod": min(seconds, default=None),
-            "last_pod": max(seconds, default=None),
-            "decision": _find_decision_second(first),
-        }
-        _add_milestones(snapshot, "pod", name, milestones)
-
-
-def _min_pods(manifest: Json) -> int:
-    """The pods that a pod group waits for; 0 where it does not say."""
-    wanted = (manifest.get("spec") or {}).get("minMember")
-    return wanted if isinstance(wanted, int) else 0
-
-
 def _find_decision_second(pod: Json) -> int | None:
     """Scheduled, or found unschedulable: as far as the old sampler tells."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
@@ -187,24 +188,6 @@ def _workloads_by_claim(pods: list[Json]) -> dict[str, str]:
             if claim := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
                 workloads[str(claim)] = _find_label(pod, POD_LABELS) or ""
     return workloads
-
-
-def _add_events(snapshot: Snapshot, events: Iterable[Json], groups: dict[str, str], claims: dict[str, str]) -> None:
-    """Add milestones from events of evictions and volumes.
-
-    `groups` and `claims` map a pod group or claim to its workload.
-    """
-    count = 0
-    for event in events:
-        count += 1
-        reason, message = str(event.get("reason")), str(event.get("message"))[:4000]
-        second = _parse_second(event.get("firstTimestamp")) or _parse_second(event.get("eventTime"))
-        if reason == "Evict" and any(word in message for word in _EVICTED):
-            _add_milestones(snapshot, "eviction", groups.get(find_pod_group(message) or "", ""), {"eviction": second})
-        elif reason in _PVC_EVENTS:
-            claim = str((event.get("involvedObject") or {}).get("name"))
-            _add_milestones(snapshot, "volume", claims.get(claim, ""), {_PVC_EVENTS[reason]: second})
-    snapshot.counts["events"] = count
 
 
 def _add_milestones(snapshot: Snapshot, kind: str, workload: str, milestones: dict[Milestone, int | None]) -> None:
@@ -248,49 +231,47 @@ def _parse_second(text: object) -> int | None:
 
 
 def append_observations(folder: Path, lists: Lists, snapshot: Snapshot, arrival_ns: int) -> int:
-    """Write what is new to observed.jsonl; how many lines that were."""
+    """Write the transitions that are new to observed.jsonl; how many lines that were.
+
+    All have `gap=True`: a look shows that a transition has happened, and not when, so `arrival_ns` is an upper bound.
+    """
     path = folder / run_records.OBSERVED
     keys = {
         (line.resource, line.uid, line.transition)
         for line in run_records.read_lines(path, run_records.ObservedLine)
         if isinstance(line, run_records.Seen)
     }
-    new = [
+    owners = map_owner_names(snapshot, lists)
+    found = [
         observation
-        for observation in _iterate_observations(lists, snapshot, arrival_ns)
-        if (observation.resource, observation.uid, observation.transition) not in keys
+        for kind, resource in _RESOURCES.items()
+        for manifest in lists[kind]
+        for observation in _object_observations(manifest, resource, owners, arrival_ns)
     ]
+    for event in lists.get("events", ()):
+        found += _event_observations(event, owners, arrival_ns)
+    new = [seen for seen in found if (seen.resource, seen.uid, seen.transition) not in keys]
     with path.open("ab") as file:
         file.write(b"".join(map(run_records.encode_line, new)))
     return len(new)
 
 
-def _iterate_observations(lists: Lists, snapshot: Snapshot, arrival_ns: int) -> Iterator[run_records.Seen]:
-    """Observations of all transitions that the lists show.
-
-    All have `gap=True`: a look shows that a transition has happened, and not when, so `arrival_ns` is an upper bound.
-    """
-    owners = map_owner_names(snapshot, lists)
-    for kind, resource in _RESOURCES.items():
-        for manifest in lists[kind]:
-            yield from _object_observations(manifest, resource, owners, arrival_ns)
-    for event in lists.get("events", ()):
-        yield from _event_observations(event, owners, arrival_ns)
-
-
 def _object_observations(
     manifest: Json, resource: str, owners: dict[str, str], arrival_ns: int
 ) -> Iterator[run_records.Seen]:
-    """Yield a record for each transition that an object's manifest shows; `owners` maps the uid to its workload.
-
-    `arrival_ns`: Time of the snapshot, in ns since 1970.
-    """
+    """Yield a record for each transition that an object's manifest shows; `owners` maps the uid to its workload."""
     metadata = manifest.get("metadata") or {}
     uid = str(metadata.get("uid", ""))
     if uid not in owners:
         return
     references = metadata.get("ownerReferences") or [{}]
-    for step in _object_transitions(manifest, resource):
+    steps: Iterable[object_ledger.Transition] = ()
+    if resource == "pod":
+        with contextlib.suppress(msgspec.ValidationError):
+            steps = object_ledger.pod_transitions(msgspec.convert(manifest, Pod))
+    else:
+        steps = [object_ledger.Transition("created", metadata.get("creationTimestamp"))]
+    for step in steps:
         yield run_records.Seen(
             resource=resource,
             transition=step.transition,
@@ -306,15 +287,6 @@ def _object_observations(
             node=step.node,
             reason=step.reason,
         )
-
-
-def _object_transitions(manifest: Json, resource: str) -> Iterable[object_ledger.Transition]:
-    if resource != "pod":
-        return [object_ledger.Transition("created", manifest["metadata"].get("creationTimestamp"))]
-    try:
-        return object_ledger.pod_transitions(msgspec.convert(manifest, Pod))
-    except msgspec.ValidationError:
-        return []
 
 
 def _event_observations(event: Json, owners: dict[str, str], arrival_ns: int) -> Iterator[run_records.Seen]:

@@ -128,11 +128,17 @@ async def sample_once(api: Connection, options: SampleOptions) -> SampleResult:
     distributed = options.workload_type == "distributed"
     jobs = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs" if distributed else _RUNAI_JOBS
     core = f"/api/v1/namespaces/{namespace}"
+    groups: list[Json] = []
+    for version in _VERSIONS:
+        path = f"/apis/scheduling.run.ai/{version}/namespaces/{namespace}/podgroups"
+        if (await api.request("GET", path, query={"limit": "1"})).status == 200:
+            groups = await _list_all(api, path)
+            break
     lists = {
         "workloads": await _list_all(api, root),
         "jobs": await _list_all(api, jobs.format(namespace)),
         "pods": await _list_all(api, f"{core}/pods"),
-        "groups": await _list_pod_groups(api, namespace),
+        "groups": groups,
         "events": await _list_all(api, f"{core}/events") if options.events else [],
     }
     snapshot = join_lists(namespace, **lists)
@@ -175,13 +181,3 @@ async def _list_all(api: Connection, path: str) -> list[Json]:
         if error.status == 404:
             return []
         raise
-
-
-async def _list_pod_groups(api: Connection, namespace: str) -> list[Json]:
-    for version in _VERSIONS:
-        answer = await api.request(
-            "GET", f"/apis/scheduling.run.ai/{version}/namespaces/{namespace}/podgroups", query={"limit": "1"}
-        )
-        if answer.status == 200:
-            return await _list_all(api, f"/apis/scheduling.run.ai/{version}/namespaces/{namespace}/podgroups")
-    return []

@@ -47,8 +47,6 @@ CPUS, MEMORY_BYTES = 0.05, 1 << 20
 # Cannot be pulled: these workloads are for simulated nodes.
 _IMAGE = "simulated.invalid/nothing:none"
 STORAGE_CLASS = "openebs-lvmpv"
-RATE_PER_S = 20.0
-OUTPUT, DEFAULT_PROJECT, PROCESSES = "logs", "project-0", 8
 _BURST_S, _LEAST_S, _MOST_S = 60.0, 1800.0, 7 * 86_400.0
 _KEY = "pace"
 _ANEW = "start a new submission in another folder"
@@ -158,76 +156,23 @@ class SubmitFlags(StrictModel):
 
     workload_type: str | None = Field(default=None, description="training, distributed or interactive.")
     num_workloads: int | None = Field(default=None, description="Number of workloads, exactly.")
-    num_processes: int = Field(default=PROCESSES, description="Workloads per burst.")
+    num_processes: int = Field(default=8, description="Workloads per burst.")
     num_gpus: str = Field(default="1", description="GPUs of each pod; 0.5 for a share of one.")
     num_workers: int = Field(default=1, description="Workers of a distributed workload, besides its master.")
     delay: float = Field(
         default=0.0, description="Seconds between bursts: their starts, or with --closed end to start."
     )
-    project: str = Field(default=DEFAULT_PROJECT, description="Project; its namespace is runai-PROJECT.")
+    project: str = Field(default="project-0", description="Project; its namespace is runai-PROJECT.")
     pvc: bool = Field(default=False, description="Add a small volume to each workload.")
     template: Path | None = Field(default=None, description="One of that tool's YAML templates, or one like it.")
-    max_rate: float = Field(
-        default=RATE_PER_S, description="Maximum workloads per second; the rate of bursts without delay."
-    )
+    max_rate: float = Field(default=20.0, description="Maximum workloads per second; the rate of bursts without delay.")
     allow_real_nodes: bool = Field(default=False, description="Pods may run on real nodes.")
     scheduler: str = Field(default="default", description="Scheduler of the pods: default or kai.")
-
-    @property
-    def namespace(self) -> str:
-        """Run:ai's namespace of the project."""
-        return f"runai-{self.project}"
 
 
 def build_scenario(flags: SubmitFlags) -> Scenario:
     """Build the scenario that these flags ask for."""
     check_workload(flags.workload_type, flags.project, flags.num_gpus, flags.num_workers)
-    _check_numbers(flags)
-    assert flags.workload_type is not None
-    arguments = (flags.project, flags.num_gpus, flags.num_workers)
-    if flags.template is None:
-        template = build_workload(flags.workload_type, *arguments, pvc=flags.pvc)
-    else:
-        template = read_template(flags.template, *arguments, pvc=flags.pvc)
-    distributed = flags.workload_type == "distributed"
-    entry = {
-        "kind": "Template",
-        "name": flags.workload_type,
-        "template": template,
-        "gang": distributed,
-        "priority": None,
-    }
-    size = {"pods": flags.num_workers + 1 if distributed else 1, "cpus": CPUS, "memory": MEMORY_BYTES}
-    size |= _parse_gpus(flags.num_gpus)
-    # A kind whose pods are known says itself what they request, once the flags' values are in it.
-    has_known_pods = template.get("kind") in manifest_rules.POD_TEMPLATE_PATHS
-    entry |= {field: value for field, value in size.items() if field == "fraction" or not has_known_pods}
-    every_s = flags.delay or flags.num_processes / flags.max_rate
-    fields = {
-        "name": f"upstream-{flags.workload_type}",
-        "schedulers": [flags.scheduler],
-        "namespaces": [flags.namespace],
-        "arrival": {"process": "burst", "size": flags.num_processes, "every_s": every_s, "n": flags.num_workloads},
-        "workloads": [entry],
-        "limits": _build_limits(flags, every_s),
-        "allow_real_nodes": flags.allow_real_nodes,
-    }
-    return validate_model(Scenario, fields, noun="scenario", where="the template and the flags", error_type=ConfigError)
-
-
-def _build_limits(flags: SubmitFlags, every_s: float) -> dict[str, float]:
-    """Limits of the submission; its bursts may take a minute each, since a closed loop waits for them."""
-    workloads = flags.num_workloads or 0
-    longest_s = math.ceil(workloads / flags.num_processes) * (every_s + _BURST_S)
-    return {
-        "objects": max(1000, workloads),
-        "rate_per_s": _peak_rate(flags, every_s),
-        "in_flight": max(64, flags.num_processes),
-        "wall_clock_s": min(max(_LEAST_S, longest_s), _MOST_S),
-    }
-
-
-def _check_numbers(flags: SubmitFlags) -> None:
     if flags.num_workloads is None:
         raise ConfigError("how many workloads?", where="-n, --num-workloads", allowed="1 to 1000000")
     bounds = (
@@ -239,24 +184,48 @@ def _check_numbers(flags: SubmitFlags) -> None:
     for where, value, low, high in bounds:
         if not low <= value <= high:
             raise ConfigError("out of bounds", where=where, found=value, allowed=f"{low} to {high}")
-
-
-def _peak_rate(flags: SubmitFlags, every_s: float) -> float:
-    """The rate limit of the plan: a burst may exceed the rate, the average over time may not."""
-    if flags.num_processes / every_s > flags.max_rate * (1 + 1e-9):
+    assert flags.workload_type is not None
+    arguments = (flags.project, flags.num_gpus, flags.num_workers)
+    if flags.template is None:
+        template = build_workload(flags.workload_type, *arguments, pvc=flags.pvc)
+    else:
+        template = read_template(flags.template, *arguments, pvc=flags.pvc)
+    distributed, gpus = flags.workload_type == "distributed", float(flags.num_gpus)
+    entry: Json = {"kind": "Template", "name": flags.workload_type, "template": template}
+    entry |= {"gang": distributed, "priority": None} | ({"fraction": gpus} if 0 < gpus < 1 else {})
+    # A kind whose pods are known says itself what they request, once the flags' values are in it.
+    if template.get("kind") not in manifest_rules.POD_TEMPLATE_PATHS:
+        entry |= {"pods": flags.num_workers + 1 if distributed else 1, "cpus": CPUS, "memory": MEMORY_BYTES}
+        entry |= {} if 0 < gpus < 1 else {"gpus": int(gpus)}
+    every_s = flags.delay or flags.num_processes / flags.max_rate
+    rate_per_s = flags.num_processes / every_s
+    # A burst may exceed the rate, the average over time may not.
+    if rate_per_s > flags.max_rate * (1 + 1e-9):
         raise ConfigError(
             "faster than is allowed",
             where="-p, --delay",
-            found=f"{flags.num_processes / every_s:g} a second",
+            found=f"{rate_per_s:g} a second",
             allowed=f"{flags.max_rate:g} a second",
             do="a longer --delay, fewer -p, or a higher --max-rate where the cluster may be asked for it",
         )
-    return flags.num_processes * max(1.0, 1 / every_s)
-
-
-def _parse_gpus(text: str) -> dict[str, float | int]:
-    value = float(text)
-    return {"fraction": value} if 0 < value < 1 else {"gpus": int(value)}
+    # Its bursts may take a minute each, since a closed loop waits for them.
+    longest_s = math.ceil(flags.num_workloads / flags.num_processes) * (every_s + _BURST_S)
+    limits = {
+        "objects": max(1000, flags.num_workloads),
+        "rate_per_s": flags.num_processes * max(1.0, 1 / every_s),
+        "in_flight": max(64, flags.num_processes),
+        "wall_clock_s": min(max(_LEAST_S, longest_s), _MOST_S),
+    }
+    fields = {
+        "name": f"upstream-{flags.workload_type}",
+        "schedulers": [flags.scheduler],
+        "namespaces": [f"runai-{flags.project}"],
+        "arrival": {"process": "burst", "size": flags.num_processes, "every_s": every_s, "n": flags.num_workloads},
+        "workloads": [entry],
+        "limits": limits,
+        "allow_real_nodes": flags.allow_real_nodes,
+    }
+    return validate_model(Scenario, fields, noun="scenario", where="the template and the flags", error_type=ConfigError)
 
 
 @dataclass(frozen=True)
@@ -266,10 +235,6 @@ class SubmissionPace:
     delay: float
     max_rate: float
     num_processes: int
-
-    def to_config(self) -> dict[str, Any]:
-        """Convert to a dict for run.json."""
-        return {_KEY: dataclasses.asdict(self)}
 
     def build_limits(self, plan: Plan) -> ScenarioLimits:
         """The plan's limits at this rate."""
@@ -415,12 +380,6 @@ def run_submission(
     return SubmissionResult(out, out / "submitted.json", outcome, sent)
 
 
-def check_flags(flags: SubmitFlags, *, resume: bool) -> None:
-    """Refuse flags that cannot be, before any cluster is looked for."""
-    if not resume:
-        build_scenario(flags)
-
-
 def write_submitted_file(folder: Path, plan: Plan) -> int:
     """Write submitted.json of the journal so far; how many it names."""
     at_ns = {
@@ -490,7 +449,7 @@ async def _set_up_namespace(admin: Target, plan: Plan) -> None:
 
 def _create_run_folder(out: Path, plan: Plan, facts: ClusterFacts, context: RunContext, pace: SubmissionPace) -> None:
     title = "How long do workloads take? (flags of the older tool)"
-    run_folder.start_run("scaletest", folder=out, title=title, config=pace.to_config())
+    run_folder.start_run("scaletest", folder=out, title=title, config={_KEY: dataclasses.asdict(pace)})
     plan.write(out)
     test = build_run_conditions(plan, facts, context, ())
     # No sampler runs beside it.
