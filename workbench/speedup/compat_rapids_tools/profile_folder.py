@@ -12,9 +12,8 @@ from workbench.core.errors import InputError
 from workbench.core.files import write_text
 from workbench.speedup.compat_rapids_tools.jvm_semantics import format_double
 from workbench.speedup.compat_rapids_tools.profile_tables import (
-    BareCell,
+    Bare,
     Cell,
-    QuotedCell,
     SeedApplication,
     StageRow,
     Table,
@@ -183,16 +182,13 @@ def write_profile_folder(
         return log, target / name
 
     chosen = keep_usable(logs, choose_folder, lambda log: log.where, unusable)
-    return [file for log, place in chosen for file in _write_application(log, place)]
-
-
-def _write_application(log: SeedLog, folder: Path) -> list[Path]:
-    written = []
-    for name, table in build_profile_tables(log).items():
+    return [
+        write_text(place / f"{name}.csv", format_csv_table(table))
+        for log, place in chosen
+        for name, table in build_profile_tables(log).items()
         # The scripts read codegen spans of CPU runs only, and need that file even if it is empty.
-        if table[1] or (f"{name}.csv" == SPANS and not log.accelerated) or name != SPANS.removesuffix(".csv"):
-            written.append(write_text(folder / f"{name}.csv", format_csv_table(table)))
-    return written
+        if table[1] or not log.accelerated or f"{name}.csv" != SPANS
+    ]
 
 
 def format_csv_table(table: Table) -> str:
@@ -205,9 +201,9 @@ def _format_cell(cell: Cell) -> str:
     match cell:
         case None:
             return '""'
-        case QuotedCell(text=words):
-            return '"' + words.replace('"', '""') + '"'
-        case BareCell(text=word):
+        case str():
+            return '"' + cell.replace('"', '""') + '"'
+        case Bare(text=word):
             return word
         case bool():
             return str(cell).lower()

@@ -33,7 +33,7 @@ from workbench.speedup.compat_rapids_tools.jvm_semantics import immutable_order,
 from workbench.speedup.compat_rapids_tools.log_records import list_nodes_in_order
 from workbench.speedup.compat_rapids_tools.plan_operators import OperatorEstimate
 from workbench.speedup.compat_rapids_tools.profile_folder import format_csv_table
-from workbench.speedup.compat_rapids_tools.profile_tables import Cell, QuotedCell, Table
+from workbench.speedup.compat_rapids_tools.profile_tables import Cell, Columns, Table, build_table
 from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, explain_error, read_seed_logs
 from workbench.speedup.fleet.fleet_logs import list_log_candidates
 
@@ -62,12 +62,12 @@ def estimate_applications(
             if unusable is None:
                 raise
             unusable[remove_secrets(log.path)] = explain_error(error)
-    return sorted(estimates, key=_application_rank, reverse=True)
 
+    def rank(app: ApplicationEstimate) -> tuple[str, float, float, int]:
+        total = app.estimate
+        return total.recommendation, total.speedup_ratio, total.saved_ms, app.log.start_ms + total.duration_ms
 
-def _application_rank(app: ApplicationEstimate) -> tuple[str, float, float, int]:
-    estimate = app.estimate
-    return estimate.recommendation, estimate.speedup_ratio, estimate.saved_ms, app.log.start_ms + estimate.duration_ms
+    return sorted(estimates, key=rank, reverse=True)
 
 
 def write_qualification(
@@ -91,63 +91,61 @@ def write_qualification(
     return [write_text(target / f"{NAME}{suffix}.csv", format_csv_table(table)) for suffix, table in tables.items()]
 
 
-def _quote_text(words: str) -> QuotedCell:
-    return QuotedCell(remove_secrets(words))
-
-
 def _application_table(applications: Sequence[ApplicationEstimate]) -> Table:
-    head = (
-        "App Name,App ID,Recommendation,Estimated GPU Speedup,Estimated GPU Duration,Estimated GPU Time Saved,"
-        "SQL DF Duration,SQL Dataframe Task Duration,App Duration,GPU Opportunity,Executor CPU Time Percent,"
-        "SQL Ids with Failures,Unsupported Read File Formats and Types,Unsupported Write Data Format,Complex Types,"
-        "Nested Complex Types,Potential Problems,Longest SQL Duration,SQL Stage Durations Sum,"
-        "NONSQL Task Duration Plus Overhead,Unsupported Task Duration,Supported SQL DF Task Duration,"
-        "Task Speedup Factor,App Duration Estimated,Unsupported Execs,Unsupported Expressions,"
-        "Estimated Job Frequency (monthly)"
+    frequency = estimate_monthly_runs(applications)
+    reads = {
+        id(app): [
+            read
+            for sql_id in sorted(app.log.queries)
+            for read in list_query_reads(app.log.queries[sql_id], hive=app.log.hive)
+        ]
+        for app in applications
+    }
+    types = {key: find_complex_types(read.schema for read in found) for key, found in reads.items()}
+    columns: Columns[ApplicationEstimate] = (
+        ("App Name", lambda app: remove_secrets(app.log.app_name)),
+        ("App ID", lambda app: remove_secrets(app.log.app_id)),
+        ("Recommendation", lambda app: app.estimate.recommendation),
+        ("Estimated GPU Speedup", lambda app: truncate_decimals(app.estimate.speedup_ratio)),
+        ("Estimated GPU Duration", lambda app: truncate_decimals(app.estimate.estimated_ms)),
+        ("Estimated GPU Time Saved", lambda app: truncate_decimals(app.estimate.saved_ms)),
+        ("SQL DF Duration", lambda app: app.estimate.sql_ms),
+        ("SQL Dataframe Task Duration", lambda app: app.sql_task_ms),
+        ("App Duration", lambda app: app.estimate.duration_ms),
+        ("GPU Opportunity", lambda app: app.estimate.opportunity_ms),
+        ("Executor CPU Time Percent", lambda app: truncate_decimals(app.cpu_percent)),
+        ("SQL Ids with Failures", lambda app: ",".join(_list_failed_queries(app.log))),
+        (
+            "Unsupported Read File Formats and Types",
+            lambda app: remove_secrets(";".join(_list_unsupported_reads(reads[id(app)]))),
+        ),
+        (
+            "Unsupported Write Data Format",
+            lambda app: remove_secrets(";".join(_list_unsupported_writes(app.log)).upper()),
+        ),
+        ("Complex Types", lambda app: remove_secrets(";".join(types[id(app)][0]))),
+        ("Nested Complex Types", lambda app: remove_secrets(";".join(types[id(app)][1]))),
+        ("Potential Problems", lambda app: remove_secrets(":".join(_list_log_problems(app.log)))),
+        ("Longest SQL Duration", lambda app: app.longest_query_ms),
+        ("SQL Stage Durations Sum", lambda app: sum(stage.wall_time_ms for stage in app.stages)),
+        ("NONSQL Task Duration Plus Overhead", lambda app: app.other_ms),
+        ("Unsupported Task Duration", lambda app: app.unsupported_ms),
+        ("Supported SQL DF Task Duration", lambda app: app.supported_ms),
+        ("Task Speedup Factor", lambda app: truncate_decimals(app.factor)),
+        ("App Duration Estimated", lambda app: app.log.end_is_estimated and app.estimate.duration_ms > 0),
+        ("Unsupported Execs", lambda app: _join_names(app.unsupported_execs)),
+        ("Unsupported Expressions", lambda app: _join_names(app.unsupported_expressions)),
+        ("Estimated Job Frequency (monthly)", lambda app: frequency[app.log.app_name]),
     )
-    often = estimate_monthly_runs(applications)
-    return tuple(head.split(",")), [_application_cells(app, often[app.log.app_name]) for app in applications]
+    return build_table(columns, applications)
 
 
-def _application_cells(app: ApplicationEstimate, frequency: int) -> tuple[Cell, ...]:
-    """Cells of an application's row in the qualification summary, in the original's order of columns."""
-    estimate, log = app.estimate, app.log
-    reads = [read for sql_id in sorted(log.queries) for read in list_query_reads(log.queries[sql_id], hive=log.hive)]
-    complex_types, nested = find_complex_types(read.schema for read in reads)
-    failed = immutable_order(str(sql_id) for sql_id in mutable_order(mutable_order(log.failures)))
-    return (
-        _quote_text(log.app_name),
-        _quote_text(log.app_id),
-        QuotedCell(estimate.recommendation),
-        truncate_decimals(estimate.speedup_ratio),
-        truncate_decimals(estimate.estimated_ms),
-        truncate_decimals(estimate.saved_ms),
-        estimate.sql_ms,
-        app.sql_task_ms,
-        estimate.duration_ms,
-        estimate.opportunity_ms,
-        truncate_decimals(app.cpu_percent),
-        QuotedCell(",".join(failed)),
-        _quote_text(";".join(_list_unsupported_reads(reads))),
-        _quote_text(";".join(_list_unsupported_writes(log)).upper()),
-        _quote_text(";".join(complex_types)),
-        _quote_text(";".join(nested)),
-        _quote_text(":".join(_list_log_problems(log))),
-        app.longest_query_ms,
-        sum(stage.wall_time_ms for stage in app.stages),
-        app.other_ms,
-        app.unsupported_ms,
-        app.supported_ms,
-        truncate_decimals(app.factor),
-        log.end_is_estimated and estimate.duration_ms > 0,
-        _quote_text(_join_names(app.unsupported_execs)),
-        _quote_text(_join_names(app.unsupported_expressions)),
-        frequency,
-    )
+def _list_failed_queries(log: SeedLog) -> list[str]:
+    return immutable_order(str(sql_id) for sql_id in mutable_order(mutable_order(log.failures)))
 
 
 def _join_names(names: Sequence[str]) -> str:
-    return ";".join(names).strip().replace("\n", "").replace(",", ":")
+    return remove_secrets(";".join(names).strip().replace("\n", "").replace(",", ":"))
 
 
 def _list_unsupported_reads(reads: Sequence[Read]) -> list[str]:
@@ -197,96 +195,82 @@ def estimate_monthly_runs(applications: Sequence[ApplicationEstimate]) -> dict[s
 
 
 def _query_table(applications: Sequence[ApplicationEstimate]) -> Table:
-    head = (
-        "App Name,App ID,Root SQL ID,SQL ID,SQL Description,SQL DF Duration,GPU Opportunity,Estimated GPU Duration,"
-        "Estimated GPU Speedup,Estimated GPU Time Saved,Recommendation"
+    columns: Columns[tuple[SeedLog, QueryEstimate]] = (
+        ("App Name", lambda row: remove_secrets(row[0].app_name)),
+        ("App ID", lambda row: remove_secrets(row[0].app_id)),
+        ("Root SQL ID", lambda row: "" if row[1].query.root_id is None else str(row[1].query.root_id)),
+        ("SQL ID", lambda row: row[1].query.sql_id),
+        ("SQL Description", lambda row: _format_description(row[1].query.description)),
+        ("SQL DF Duration", lambda row: row[1].estimate.sql_ms),
+        ("GPU Opportunity", lambda row: row[1].estimate.opportunity_ms),
+        ("Estimated GPU Duration", lambda row: truncate_decimals(row[1].estimate.estimated_ms)),
+        ("Estimated GPU Speedup", lambda row: truncate_decimals(row[1].estimate.speedup_ratio)),
+        ("Estimated GPU Time Saved", lambda row: truncate_decimals(row[1].estimate.saved_ms)),
+        ("Recommendation", lambda row: row[1].estimate.recommendation),
     )
+
+    def rank(row: tuple[SeedLog, QueryEstimate]) -> tuple[str, float, float, int, str]:
+        estimate = row[1].estimate
+        return (
+            estimate.recommendation,
+            estimate.speedup_ratio,
+            estimate.saved_ms,
+            estimate.duration_ms,
+            row[0].app_id,
+        )
+
     rows = [(app.log, query) for app in applications for query in app.queries]
-    ordered = sorted(rows, key=lambda row: _query_rank(*row))[::-1]
-    return tuple(head.split(",")), [_query_cells(log, query) for log, query in ordered]
-
-
-def _query_rank(log: SeedLog, query: QueryEstimate) -> tuple[str, float, float, int, str]:
-    estimate = query.estimate
-    return estimate.recommendation, estimate.speedup_ratio, estimate.saved_ms, estimate.duration_ms, log.app_id
-
-
-def _query_cells(log: SeedLog, query_estimate: QueryEstimate) -> tuple[Cell, ...]:
-    """Cells of a query's row, in the original's order of columns."""
-    estimate, query = query_estimate.estimate, query_estimate.query
-    return (
-        _quote_text(log.app_name),
-        _quote_text(log.app_id),
-        QuotedCell("" if query.root_id is None else str(query.root_id)),
-        query.sql_id,
-        _quote_text(_format_description(query.description)),
-        estimate.sql_ms,
-        estimate.opportunity_ms,
-        truncate_decimals(estimate.estimated_ms),
-        truncate_decimals(estimate.speedup_ratio),
-        truncate_decimals(estimate.saved_ms),
-        QuotedCell(estimate.recommendation),
-    )
+    return build_table(columns, sorted(rows, key=rank)[::-1])
 
 
 def _format_description(description: str) -> str:
-    return "".join(ESCAPES.get(char, char) for char in description[:DESCRIPTION_CHARS]).strip()
+    escaped = "".join(ESCAPES.get(char, char) for char in description[:DESCRIPTION_CHARS])
+    return remove_secrets(escaped.strip())
 
 
 def _exec_table(applications: Sequence[ApplicationEstimate]) -> Table:
-    head = (
-        "App ID,SQL ID,Exec Name,Expression Name,Task Speedup Factor,Exec Duration,SQL Node Id,Exec Is Supported,"
-        "Exec Stages,Exec Children,Exec Children Node Ids,Exec Should Remove,Exec Should Ignore,Action"
+    columns: Columns[tuple[SeedLog, OperatorEstimate]] = (
+        ("App ID", lambda row: remove_secrets(row[0].app_id)),
+        ("SQL ID", lambda row: row[1].sql_id),
+        ("Exec Name", lambda row: remove_secrets(row[1].name)),
+        ("Expression Name", lambda row: remove_secrets(row[1].expression)),
+        ("Task Speedup Factor", lambda row: truncate_decimals(row[1].factor)),
+        ("Exec Duration", lambda row: row[1].duration_ms or 0),
+        ("SQL Node Id", lambda row: row[1].node_id),
+        ("Exec Is Supported", lambda row: row[1].supported),
+        ("Exec Stages", lambda row: ":".join(map(str, row[1].stages))),
+        ("Exec Children", lambda row: remove_secrets(":".join(child.name for child in row[1].children or []))),
+        ("Exec Children Node Ids", lambda row: ":".join(str(child.node_id) for child in row[1].children or [])),
+        ("Exec Should Remove", lambda row: row[1].removed),
+        ("Exec Should Ignore", lambda row: row[1].ignored),
+        ("Action", lambda row: row[1].action),
     )
-    rows: dict[tuple[Cell, ...], None] = {}
-    for app in applications:
-        for plan in app.plans:
-            for item in plan.execs:
-                rows |= dict.fromkeys(_exec_cells(app.log, each) for each in (*(item.children or []), item))
-    return tuple(head.split(",")), list(rows)
-
-
-def _exec_cells(log: SeedLog, item: OperatorEstimate) -> tuple[Cell, ...]:
-    """Cells of an operator's row, in the original's order of columns."""
-    children = item.children or []
-    return (
-        _quote_text(log.app_id),
-        item.sql_id,
-        _quote_text(item.name),
-        _quote_text(item.expression),
-        truncate_decimals(item.factor),
-        item.duration_ms or 0,
-        item.node_id,
-        item.supported,
-        QuotedCell(":".join(map(str, item.stages))),
-        _quote_text(":".join(child.name for child in children)),
-        QuotedCell(":".join(str(child.node_id) for child in children)),
-        item.removed,
-        item.ignored,
-        QuotedCell(item.action),
-    )
+    rows = [
+        (app.log, each)
+        for app in applications
+        for plan in app.plans
+        for item in plan.execs
+        for each in (*(item.children or []), item)
+    ]
+    head, cells = build_table(columns, rows)
+    return head, list(dict.fromkeys(cells))
 
 
 def _stage_table(applications: Sequence[ApplicationEstimate]) -> Table:
-    head = (
-        "App ID,Stage ID,Average Speedup Factor,Stage Task Duration,Unsupported Task Duration,Stage Estimated,"
-        "Number of transitions from or to GPU"
+    columns: Columns[tuple[SeedLog, StageEstimate]] = (
+        ("App ID", lambda row: remove_secrets(row[0].app_id)),
+        ("Stage ID", lambda row: row[1].stage_id),
+        ("Average Speedup Factor", lambda row: truncate_decimals(row[1].factor)),
+        ("Stage Task Duration", lambda row: row[1].task_time_ms),
+        ("Unsupported Task Duration", lambda row: row[1].unsupported_ms),
+        ("Stage Estimated", lambda row: row[1].estimated),
+        ("Number of transitions from or to GPU", lambda row: row[1].transitions),
     )
-    return tuple(head.split(",")), [_stage_cells(app.log, stage) for app in applications for stage in app.stages]
-
-
-def _stage_cells(log: SeedLog, stage: StageEstimate) -> tuple[Cell, ...]:
-    about = (
-        _quote_text(log.app_id),
-        stage.stage_id,
-        truncate_decimals(stage.factor),
-        stage.task_time_ms,
-        stage.unsupported_ms,
-    )
-    return (*about, stage.estimated, stage.transitions)
+    return build_table(columns, [(app.log, stage) for app in applications for stage in app.stages])
 
 
 def _unsupported_table(applications: Sequence[ApplicationEstimate]) -> Table:
+    """Unsupported operators, each with its unsupported expressions, in every stage that they work in."""
     head = (
         "App ID,SQL ID,Stage ID,ExecId,Unsupported Type,Unsupported Operator,Details,Stage Duration,App Duration,Action"
     )
@@ -298,34 +282,18 @@ def _unsupported_table(applications: Sequence[ApplicationEstimate]) -> Table:
             placed += [(stage.stage_id, stage.wall_time_ms, item) for item in execs if stage.stage_id in item.stages]
         placed += [(-1, 0, item) for item in execs if not item.stages]
         for number, (stage_id, wall_ms, item) in enumerate(placed):
-            rows += _unsupported_exec_rows(app, number, stage_id, wall_ms, item)
+            default_reason, of_expressions = _unsupported_reasons(item)
+            listed = [(item.kind, item.name, item.reason or default_reason)]
+            # Expressions inherit the operator's note, unless the tables have their own.
+            inherited = of_expressions if not item.reason else "Unsupported"
+            listed += [("Expr", expression.name, expression.reason or inherited) for expression in item.unsupported]
+            about = (remove_secrets(app.log.app_id), item.sql_id, stage_id, str(number))
+            times = (wall_ms, app.estimate.duration_ms)
+            rows += [
+                (*about, kind, remove_secrets(name), remove_secrets(reason), *times, item.action)
+                for kind, name, reason in listed
+            ]
     return tuple(head.split(",")), rows
-
-
-def _unsupported_exec_rows(
-    app: ApplicationEstimate, number: int, stage_id: int, wall_ms: int, item: OperatorEstimate
-) -> list[tuple[Cell, ...]]:
-    """Rows of an unsupported operator and of its unsupported expressions in one stage; `wall_ms`: the stage's time."""
-    default_reason, of_expressions = _unsupported_reasons(item)
-    listed = [(item.kind, item.name, item.reason or default_reason)]
-    # Expressions inherit the operator's note, unless the tables have their own.
-    inherited = of_expressions if not item.reason else "Unsupported"
-    listed += [("Expr", expression.name, expression.reason or inherited) for expression in item.unsupported]
-    return [
-        (
-            _quote_text(app.log.app_id),
-            item.sql_id,
-            stage_id,
-            QuotedCell(str(number)),
-            QuotedCell(kind),
-            _quote_text(name),
-            _quote_text(reason),
-            wall_ms,
-            app.estimate.duration_ms,
-            QuotedCell(item.action),
-        )
-        for kind, name, reason in listed
-    ]
 
 
 def _unsupported_reasons(item: OperatorEstimate) -> tuple[str, str]:
@@ -333,11 +301,8 @@ def _unsupported_reasons(item: OperatorEstimate) -> tuple[str, str]:
     if item.udf:
         return "Contains UDF", "Is UDF"
     if item.dataset:
-        return (
-            ("Contains Dataset or RDD", "Is Dataset or RDD")
-            if item.unsupported
-            else ("Is Dataset or RDD", "Unsupported")
-        )
+        contains = ("Contains Dataset or RDD", "Is Dataset or RDD")
+        return contains if item.unsupported else ("Is Dataset or RDD", "Unsupported")
     if item.unsupported:
         return "Contains unsupported expr", "Unsupported"
     if item.kind in ("ReadExec", "WriteExec"):
@@ -349,4 +314,4 @@ def _status_table(applications: Sequence[ApplicationEstimate], unusable: Mapping
     rows = [(app.log.where, "SUCCESS", app.log.app_id, "; ".join(app.warnings)) for app in applications]
     rows += [(path, "FAILURE", "", reason) for path, reason in unusable.items()]
     head = ("Event Log", "Status", "AppID", "Description")
-    return head, [tuple(_quote_text(cell) for cell in row) for row in rows]
+    return head, [tuple(map(remove_secrets, row)) for row in rows]
