@@ -34,36 +34,34 @@ HEADS = (
 )
 
 # Labels as the original has them, one parenthesis missing and one blank too many included.
-DURATION_LINES = (
-    "Average duration error (seconds)  = ",
-    "Median duration error (seconds)   = ",
-    "Min duration error (seconds)      = ",
-    "Max duration error (seconds)      = ",
-    "Average duration error (diff pct) = ",
-    "Median duration error (diff pct)  = ",
-    "Max duration error (diff pct)     = ",
-    "Average duration error (diff sec) = ",
-    "Median duration error (diff sec)  = ",
-    "Max duration error (diff sec)     = ",
-    "Average duration error (abs pct)  = ",
-    "Median duration error (abs pct)   = ",
-    "Max duration error (abs pct)      = ",
-)
-SPEEDUP_LINES = (
-    "Average speedup error (diff)      = ",
-    "Median speedup error (diff)       = ",
-    "Min speedup error (diff)          = ",
-    "Max speedup error (diff)          = ",
-    "Average speedup error (diff pct)  = ",
-    "Median speedup error (diff pct    = ",
-    "Max speedup error (diff pct)      = ",
-    "Average speedup error (abs diff)  = ",
-    "Median speedup error (abs diff)   = ",
-    "Max speedup error (abs diff)      = ",
-    "Average speedup error (abs pct)   = ",
-    "Median speedup error (abs pct)    = ",
-    "Max speedup error (abs pct)         = ",
-)
+ERROR_LINES = """
+Average duration error (seconds)  =
+Median duration error (seconds)   =
+Min duration error (seconds)      =
+Max duration error (seconds)      =
+Average duration error (diff pct) =
+Median duration error (diff pct)  =
+Max duration error (diff pct)     =
+Average duration error (diff sec) =
+Median duration error (diff sec)  =
+Max duration error (diff sec)     =
+Average duration error (abs pct)  =
+Median duration error (abs pct)   =
+Max duration error (abs pct)      =
+Average speedup error (diff)      =
+Median speedup error (diff)       =
+Min speedup error (diff)          =
+Max speedup error (diff)          =
+Average speedup error (diff pct)  =
+Median speedup error (diff pct    =
+Max speedup error (diff pct)      =
+Average speedup error (abs diff)  =
+Median speedup error (abs diff)   =
+Max speedup error (abs diff)      =
+Average speedup error (abs pct)   =
+Median speedup error (abs pct)    =
+Max speedup error (abs pct)         =
+""".strip().splitlines()
 # Comet's names for what the original's table pairs; it has no counterpart for the others.
 COMET_PAIRS = (
     *(
@@ -127,7 +125,25 @@ def compare_estimates(
                     found=f"{count} are called {name!r}",
                     do="give one log per application name",
                 )
-        return _build_comparison(by_name[name], times[name])
+        app, measured_ms = by_name[name], times[name]
+        # Two decimals, cut off: the original reads them from the qualification tool's file.
+        estimated, speedup = truncate_decimals(app.estimate.estimated_ms), truncate_decimals(app.estimate.speedup_ratio)
+        if measured_ms <= 0 or estimated <= 0 or speedup <= 0:
+            found = f"{estimated} ms, {measured_ms} ms"
+            raise InputError("a duration is not above 0", where=app.log.where, found=found)
+        ratio = round(app.estimate.duration_ms / measured_ms, 2)
+        return EstimateComparison(
+            app.log.app_name,
+            app.estimate.duration_ms,
+            estimated,
+            speedup,
+            measured_ms,
+            (estimated - measured_ms) / 1000.0,
+            round(100.0 * (estimated - measured_ms) / estimated, 2),
+            ratio,
+            speedup - ratio,
+            round(100.0 * (speedup - ratio) / speedup, 2),
+        )
 
     rows = keep_usable(common, compare, lambda name: f"application {name!r}", unusable)
     if unusable is not None:
@@ -137,64 +153,37 @@ def compare_estimates(
     return rows
 
 
-def _build_comparison(app: ApplicationEstimate, measured_ms: int) -> EstimateComparison:
-    # Two decimals, cut off: the original reads them from the qualification tool's file.
-    estimated, speedup = truncate_decimals(app.estimate.estimated_ms), truncate_decimals(app.estimate.speedup_ratio)
-    if measured_ms <= 0 or estimated <= 0 or speedup <= 0:
-        raise InputError("a duration is not above 0", where=app.log.where, found=f"{estimated} ms, {measured_ms} ms")
-    ratio = round(app.estimate.duration_ms / measured_ms, 2)
-    return EstimateComparison(
-        app.log.app_name,
-        app.estimate.duration_ms,
-        estimated,
-        speedup,
-        measured_ms,
-        (estimated - measured_ms) / 1000.0,
-        round(100.0 * (estimated - measured_ms) / estimated, 2),
-        ratio,
-        speedup - ratio,
-        round(100.0 * (speedup - ratio) / speedup, 2),
-    )
-
-
 def format_validation_report(rows: Sequence[EstimateComparison]) -> str:
     """The table and the 26 lines of errors, as the original prints them."""
-    lines = [RULE, "              Application Details", RULE, *_format_comparison_table(rows)]
-    duration = [row.duration_error_s for row in rows]
-    lines += [RULE, "            Duration Error Metrics ", RULE]
-    lines += _format_error_lines(DURATION_LINES, duration, [row.duration_error_percent for row in rows])
-    speedup = [row.speedup_error_ratio for row in rows]
-    lines += [RULE, "            Speedup Error Metrics ", RULE]
-    lines += _format_error_lines(SPEEDUP_LINES, speedup, [row.speedup_error_percent for row in rows])
+    from tabulate import tabulate
+
+    cells = [[number, *vars(row).values()] for number, row in enumerate(rows)]
+    lines = [
+        RULE,
+        "              Application Details",
+        RULE,
+        *str(tabulate(cells, HEADS, tablefmt="psql")).splitlines(),
+    ]
+    duration = _format_error_lines(
+        ERROR_LINES[:13], [row.duration_error_s for row in rows], [row.duration_error_percent for row in rows]
+    )
+    lines += [RULE, "            Duration Error Metrics ", RULE, *duration]
+    speedup = _format_error_lines(
+        ERROR_LINES[13:], [row.speedup_error_ratio for row in rows], [row.speedup_error_percent for row in rows]
+    )
+    lines += [RULE, "            Speedup Error Metrics ", RULE, *speedup]
     return "\n".join(lines) + "\n"
 
 
 def _format_error_lines(labels: Sequence[str], errors: list[float], percents: list[float]) -> list[str]:
     """Format the statistics of signed and absolute errors and percentages, one line for each label."""
-    central: list[Callable[[list[float]], float]] = [_numpy_mean, _numpy_median]
-    largest: Callable[[list[float]], float] = max
-    smallest: Callable[[list[float]], float] = min
-    signed = [*central, smallest, largest]
-    unsigned = [*central, largest]
+    # The mean and the median are numpy's numbers, which round unlike Python's: the original did so here.
+    central: list[Callable[[list[float]], float]] = [lambda values: np.float64(sum(values) / len(values)), np.median]
+    unsigned: list[Callable[[list[float]], float]] = [*central, max]
+    signed: list[Callable[[list[float]], float]] = [*central, min, max]
     figures = [get(errors) for get in signed] + [get(percents) for get in unsigned]
     figures += [get([abs(value) for value in values]) for values in (errors, percents) for get in unsigned]
-    return [label + str(float(round(figure, 2))) for label, figure in zip(labels, figures, strict=True)]
-
-
-def _numpy_mean(values: list[float]) -> float:
-    """Return the mean as numpy's number, which rounds unlike Python's: the original did so here and in the median."""
-    return np.float64(sum(values) / len(values))
-
-
-def _numpy_median(values: list[float]) -> float:
-    return np.float64(np.median(values))
-
-
-def _format_comparison_table(rows: Sequence[EstimateComparison]) -> list[str]:
-    from tabulate import tabulate
-
-    cells = [[number, *vars(row).values()] for number, row in enumerate(rows)]
-    return str(tabulate(cells, HEADS, tablefmt="psql")).splitlines()
+    return [f"{label} {float(round(figure, 2))}" for label, figure in zip(labels, figures, strict=True)]
 
 
 def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from workbench.core.errors import InputError
@@ -42,36 +42,28 @@ class QueryPlan:
     execs: list[OperatorEstimate]
 
 
-@dataclass
-class TransitionState:
-    """State that the original keeps between passes: changes between engines by stage, never cleared."""
+def estimate_stages(log: SeedLog, plan: QueryPlan, transitions: dict[int, int]) -> list[StageEstimate]:
+    """Estimate the stages of a query from its operators; operators without a stage go to the query's other stages.
 
-    transitions: dict[int, int] = field(default_factory=dict)
-
-
-def estimate_stages(log: SeedLog, plan: QueryPlan, state: TransitionState) -> list[StageEstimate]:
-    """Estimate the stages of a query from its operators; operators without a stage go to the query's other stages."""
+    `transitions`: Changes between engines by stage, which the original keeps between passes and never clears.
+    """
     by_stage, without = _group_by_stage(plan.execs)
     for stage_id, execs in by_stage.items():
-        state.transitions[stage_id] = _count_transitions(execs)
-    of_jobs = [stage_id for job in _list_job_stages(log, plan.query) for stage_id in job]
+        transitions[stage_id] = _count_transitions(execs)
+    sql_jobs = mutable_order(job_id for job_id, job in log.jobs.items() if job.sql_id is not None)
+    query_jobs = mutable_order(job_id for job_id in sql_jobs if log.jobs[job_id].sql_id == plan.query.sql_id)
+    of_jobs = [stage_id for job_id in query_jobs for stage_id in log.jobs[job_id].stage_ids]
     if not by_stage:
-        return _summarize_stages(log, plan.execs, of_jobs, state, estimated=True) if of_jobs else []
+        return _summarize_stages(log, plan.execs, of_jobs, transitions, estimated=True) if of_jobs else []
     estimates = [
         stage
         for stage_id in immutable_order(by_stage)
-        for stage in _summarize_stages(log, by_stage[stage_id], [stage_id], state, estimated=False)
+        for stage in _summarize_stages(log, by_stage[stage_id], [stage_id], transitions, estimated=False)
     ]
     others = [stage_id for stage_id in immutable_order(of_jobs) if stage_id not in by_stage]
     if others and without:
-        estimates += _summarize_stages(log, without, others, state, estimated=True)
+        estimates += _summarize_stages(log, without, others, transitions, estimated=True)
     return estimates
-
-
-def _list_job_stages(log: SeedLog, query: Query) -> list[list[int]]:
-    sql_jobs = mutable_order(job_id for job_id, job in log.jobs.items() if job.sql_id is not None)
-    query_jobs = mutable_order(job_id for job_id in sql_jobs if log.jobs[job_id].sql_id == query.sql_id)
-    return [log.jobs[job_id].stage_ids for job_id in query_jobs]
 
 
 def _group_by_stage(execs: list[OperatorEstimate]) -> tuple[dict[int, list[OperatorEstimate]], list[OperatorEstimate]]:
@@ -111,7 +103,7 @@ def flatten_spans(execs: list[OperatorEstimate]) -> list[OperatorEstimate]:
 
 
 def _summarize_stages(
-    log: SeedLog, execs: list[OperatorEstimate], stage_ids: list[int], state: TransitionState, *, estimated: bool
+    log: SeedLog, execs: list[OperatorEstimate], stage_ids: list[int], transitions: dict[int, int], *, estimated: bool
 ) -> list[StageEstimate]:
     """Estimate stages that share the same operators: factor, time not accelerated, and transitions, in ms.
 
@@ -133,7 +125,7 @@ def _summarize_stages(
     estimates: dict[int, StageEstimate] = {}
     for stage_id in stage_ids:
         sums = times.get(stage_id)
-        count = state.transitions.get(stage_id, 0)
+        count = transitions.get(stage_id, 0)
         read_bytes = sums.read_bytes if sums else 0
         penalty = count and int(read_bytes / BYTES_PER_S * count * 1000) if read_bytes > 0 else 0
         estimates[stage_id] = StageEstimate(
@@ -212,23 +204,9 @@ def estimate_application(log: SeedLog, factors: Mapping[str, float]) -> Applicat
         QueryPlan(plan.query, [item.drop_removed_operators() for item in plan.execs if not item.removed])
         for plan in plans
     ]
-    state = TransitionState()
-    before = {plan.query.sql_id: estimate_stages(log, plan, state) for plan in plans if plan.execs}
-    after = {plan.query.sql_id: estimate_stages(log, plan, state) for plan in reduced_plans if plan.execs}
-    return _build_application_estimate(log, plans, reduced_plans, before, after)
-
-
-def _build_application_estimate(
-    log: SeedLog,
-    plans: list[QueryPlan],
-    reduced_plans: list[QueryPlan],
-    before: dict[int, list[StageEstimate]],
-    after: dict[int, list[StageEstimate]],
-) -> ApplicationEstimate:
-    """Estimate an application from its stages, times in ms.
-
-    `before`, `after`: Stages by SQL id, from all operators and from those that the reduced plans keep.
-    """
+    transitions: dict[int, int] = {}
+    before = [stage for plan in plans if plan.execs for stage in estimate_stages(log, plan, transitions)]
+    after = {plan.query.sql_id: estimate_stages(log, plan, transitions) for plan in reduced_plans if plan.execs}
     listed = [stage for stages in after.values() for stage in stages]
     # A stage that several queries share counts once, as the last of them has it.
     last = {stage.stage_id: stage for stage in listed}
@@ -239,21 +217,19 @@ def _build_application_estimate(
     unsupported_ms = sum(stage.unsupported_ms for stage in unique)
     overhead = _sum_idle_ms(log, log.start_ms + duration)
     factor = _average_factor(unique)
-    estimate = _compute_estimate(
-        duration,
-        duration - overhead,
-        sql_ms / all_task_ms if all_task_ms else 1,
-        (sql_ms - unsupported_ms) / all_task_ms if all_task_ms else 1,
-        factor,
-        bool(log.failures),
-    )
+    sql_share = sql_ms / all_task_ms if all_task_ms else 1
+    supported_share = (sql_ms - unsupported_ms) / all_task_ms if all_task_ms else 1
     sums = [log.sql_sums[sql_id] for sql_id in after if sql_id in log.sql_sums]
+    operators = [operator for plan in plans for item in plan.execs for operator in (*(item.children or []), item)]
+    warnings = list(log.warnings)
+    if unknown := dict.fromkeys(operator.name for operator in operators if not operator.known):
+        warnings.append(f"operators that the support tables do not know count as unsupported: {', '.join(unknown)}")
     return ApplicationEstimate(
         log,
-        estimate,
+        _compute_estimate(duration, duration - overhead, sql_share, supported_share, factor, bool(log.failures)),
         [_estimate_query(log, plan.query, after.get(plan.query.sql_id, [])) for plan in reduced_plans],
         listed,
-        [stage for stages in before.values() for stage in stages],
+        before,
         plans,
         factor,
         sql_ms,
@@ -270,21 +246,8 @@ def _build_application_estimate(
             for expression in item.unsupported
             if expression.name
         ),
-        tuple(log.warnings + _list_unknown_operators(plans)),
+        tuple(warnings),
     )
-
-
-def _list_unknown_operators(plans: list[QueryPlan]) -> list[str]:
-    names = dict.fromkeys(
-        operator.name
-        for plan in plans
-        for item in plan.execs
-        for operator in (*(item.children or []), item)
-        if not operator.known
-    )
-    if not names:
-        return []
-    return [f"operators that the support tables do not know count as unsupported: {', '.join(names)}"]
 
 
 def _list_unsupported_execs(plans: list[QueryPlan]) -> list[str]:
@@ -314,6 +277,7 @@ def _compute_estimate(
     opportunity = worked * supported_share
     estimated = opportunity / factor + (duration - opportunity)
     ratio = duration / estimated if duration and estimated else 0.0
+    advice = STRONGLY if ratio >= 2.5 else RECOMMENDED if ratio >= 1.3 else NOT_RECOMMENDED
     return SpeedupEstimate(
         duration,
         int(worked * sql_share),
@@ -321,14 +285,8 @@ def _compute_estimate(
         estimated,
         ratio,
         duration - estimated,
-        _classify_recommendation(ratio, failed),
+        NOT_APPLICABLE if failed else advice,
     )
-
-
-def _classify_recommendation(ratio: float, failed: bool) -> str:
-    if failed:
-        return NOT_APPLICABLE
-    return STRONGLY if ratio >= 2.5 else RECOMMENDED if ratio >= 1.3 else NOT_RECOMMENDED
 
 
 def _sum_idle_ms(log: SeedLog, end_ms: int) -> int:

@@ -117,7 +117,8 @@ def parse_read(node: PlanNode) -> Read:
 
 def list_query_reads(query: Query, *, hive: bool) -> list[Read]:
     """List all data sources of a query in the original's order: by metadata, then Hive scans, then newer sources."""
-    scans = [_trim_schema(parse_read(node).schema) for node in query.nodes if is_scan(node.name)]
+    scans = [parse_read(node).schema for node in query.nodes if is_scan(node.name)]
+    scans = [schema[: schema.rindex(",")] if "..." in schema and "," in schema else schema for schema in scans]
     reads = []
     for metadata in query.reads:
         schema = _strip_struct(metadata.get("ReadSchema", ""))
@@ -125,15 +126,10 @@ def list_query_reads(query: Query, *, hive: bool) -> list[Read]:
             reads.append(Read(metadata.get("Format", "unknown"), schema))
     if hive:
         reads += [Read(get_hive_format(text), "") for text in query.hive_scans]
-    return reads + [parse_read(node) for node in query.nodes if _is_newer_source(node.name)]
-
-
-def _is_newer_source(name: str) -> bool:
-    return name == "BatchScan" or any(part in name for part in ("GpuScan", "GpuBatchScan", "JDBCRelation"))
-
-
-def _trim_schema(schema: str) -> str:
-    return schema[: schema.rindex(",")] if "..." in schema and "," in schema else schema
+    newer = ("GpuScan", "GpuBatchScan", "JDBCRelation")
+    return reads + [
+        parse_read(node) for node in query.nodes if node.name == "BatchScan" or any(part in node.name for part in newer)
+    ]
 
 
 def find_complex_types(schemas: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -222,17 +218,15 @@ def is_write(name: str) -> bool:
     return any(command in name for command in WRITE_COMMANDS) or any(command in name for command in DELTA_ONLY)
 
 
-def _is_delta(node: PlanNode) -> bool:
-    if any(command in node.name for command in DELTA_ONLY):
-        return True
-    if node.name in V1_EXECS:
-        return all(word in node.text for word in DELTA_WORDS)
-    return node.name in WITHOUT_FORMAT and re.fullmatch("(?i).*delta.*", node.text) is not None
-
-
 def parse_write(node: PlanNode) -> Write:
     """Format of what a command writes; `unknown` where the text does not tell."""
-    if _is_delta(node):
+    if any(command in node.name for command in DELTA_ONLY):
+        delta = True
+    elif node.name in V1_EXECS:
+        delta = all(word in node.text for word in DELTA_WORDS)
+    else:
+        delta = node.name in WITHOUT_FORMAT and re.fullmatch("(?i).*delta.*", node.text) is not None
+    if delta:
         return Write("Delta", WRITE_COMMANDS.get(node.name, WRITE_ENTRY), True)
     data_format = get_write_format(node)
     if data_format is None:
@@ -297,7 +291,13 @@ class SupportTables:
             if direction == "write":
                 self.writes.append(kind)
             else:
-                self.reads[kind] = _list_row_unsupported_types(format_row)
+                types = immutable_order(name for name in format_row if name not in ("Format", "Direction"))
+                self.reads[kind] = [
+                    name
+                    for column in types
+                    if format_row[column] not in SUPPORTED_LEVELS
+                    for name in (*OTHER_NAMES.get(column, ()), column)
+                ]
 
     def _add_note(self, name: str, row: Row) -> None:
         if row.level in ALWAYS_LISTED_LEVELS or (row.level in LISTED_WITH_NOTE_LEVELS and row.note != "None"):
@@ -332,14 +332,3 @@ class SupportTables:
 
     def is_write_supported(self, data_format: str) -> bool:
         return data_format.lower().strip() in self.writes
-
-
-def _list_row_unsupported_types(row: Mapping[str, str]) -> list[str]:
-    """List the data types that a row of the support table of file formats does not support."""
-    types = immutable_order(name for name in row if name not in ("Format", "Direction"))
-    return [
-        name
-        for column in types
-        if row[column] not in SUPPORTED_LEVELS
-        for name in (*OTHER_NAMES.get(column, ()), column)
-    ]

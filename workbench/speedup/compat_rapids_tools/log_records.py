@@ -142,41 +142,34 @@ class EventReader:
             file, _ = chunk.open()
             for line in iter(partial(file.readline, MAX_LINE_BYTES), b""):
                 self.n_lines += 1
-                if (event := self._decode_event(line)) is not None:
+                try:
+                    event = _decode_event(line.removeprefix(b"\xef\xbb\xbf"))
+                except (msgspec.DecodeError, ValueError, RecursionError):
+                    # The last line of a log that is still written, or whose writer died, is no damage.
+                    self.n_bad += line.endswith(b"\n")
+                    self.n_cut += not line.endswith(b"\n")
+                    continue
+                if event is not None:
                     yield event
 
-    def _decode_event(self, line: bytes) -> Any:
-        """Decode a line of the log.
 
-        Null for an event that is not needed, or a line that cannot be read, which is counted.
-        """
-        line = line.removeprefix(b"\xef\xbb\xbf")
-        try:
-            name = self._read_event_name(line)
-            decoder = _DECODERS.get(name) if name else None
-            if decoder is not None:
-                return decoder.decode(line)
-            if line.strip() and not line.rstrip().endswith(b"}"):
-                raise ValueError("cut off")
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            # The last line of a log that is still written, or whose writer died, is no damage.
-            if line.endswith(b"\n"):
-                self.n_bad += 1
-            else:
-                self.n_cut += 1
+def _decode_event(line: bytes) -> Any:
+    """Decode a line of the log; null for an empty one, and for an event that is not needed."""
+    if not line.strip():
         return None
-
-    @staticmethod
-    def _read_event_name(line: bytes) -> bytes:
-        if line.startswith(_HEAD):
-            return line[10 : line.index(b'"', 10)]
-        if not line.strip():
-            return b""
+    if line.startswith(_HEAD):
+        name = line[10 : line.index(b'"', 10)]
+    else:
         event = msgspec.json.decode(line)
-        name = event.get("Event") if isinstance(event, dict) else None
-        if not isinstance(name, str):
+        text = event.get("Event") if isinstance(event, dict) else None
+        if not isinstance(text, str):
             raise ValueError("no event")
-        return name.encode()
+        name = text.encode()
+    if name in _DECODERS:
+        return _DECODERS[name].decode(line)
+    if not line.rstrip().endswith(b"}"):
+        raise ValueError("cut off")
+    return None
 
 
 @dataclass

@@ -166,13 +166,9 @@ def find_all_functions(text: str) -> list[str]:
     ['CEIL']
     """
     names = immutable_order(match[1] for match in CALL_HEAD.finditer(_mark_url_parts(text)))
-    bare = immutable_order(_strip_aggregate_prefix(name) for name in names)
+    prefixes = (next(filter(name.startswith, AGGREGATE_PREFIXES), "") for name in names)
+    bare = immutable_order(name.removeprefix(prefix) for name, prefix in zip(names, prefixes, strict=True))
     return immutable_order(name for name in bare if name.lower() not in IGNORED_FUNCTIONS)
-
-
-def _strip_aggregate_prefix(name: str) -> str:
-    prefix = next((prefix for prefix in AGGREGATE_PREFIXES if name.startswith(prefix)), "")
-    return name.removeprefix(prefix)
 
 
 def _mark_url_parts(text: str) -> str:

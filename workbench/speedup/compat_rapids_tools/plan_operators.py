@@ -12,8 +12,8 @@ from workbench.speedup.compat_rapids_tools.format_support import (
     SupportTables,
     Unsupported,
     is_hive_scan,
+    is_rdd,
     is_rdd_name,
-    is_rdd_text,
     is_scan,
     is_write,
     parse_read,
@@ -48,6 +48,11 @@ JOINS: dict[str, Callable[[str], tuple[list[str], bool]]] = {
     "BroadcastHashJoin": texts.find_equi_join_functions,
     "ShuffledHashJoin": texts.find_equi_join_functions,
     "BroadcastNestedLoopJoin": texts.find_nested_loop_join_functions,
+}
+BUILD_TIMES = {
+    "HashAggregate": "time in aggregation build total",
+    "ObjectHashAggregate": "time in aggregation build",
+    "ShuffledHashJoin": "time to build hash map",
 }
 SORT_MERGE_JOIN = re.compile(r"SortMergeJoin(?:\(.+\))?")
 RANKS = ("rank", "dense_rank")
@@ -89,11 +94,11 @@ def sum_plain_time(log: SeedLog, node: PlanNode, name: str) -> int | None:
 class OperatorEstimate:
     """One operator as the original holds it; a codegen span is one with `children`."""
 
-    sql_id: int
-    node_id: int
     name: str
     factor: float
     supported: bool
+    sql_id: int = -1
+    node_id: int = -1
     kind: str = "Exec"
     expression: str = ""
     duration_ms: int | None = None
@@ -156,161 +161,115 @@ class OperatorBuilder:
         children = [self._build_operator(query, member, repeated) for member in members]
         for child in children:
             child.stages = immutable_order([*child.stages, *stages])
-        factors = [child.factor for child in children if not child.removed]
-        estimate = OperatorEstimate(
+        span = OperatorEstimate(
+            node.name,
+            round_average([child.factor for child in children if not child.removed]),
+            any(child.supported for child in children),
             query.sql_id,
             node.node_id,
-            node.name,
-            round_average(factors),
-            any(child.supported for child in children),
-            duration_ms=sum_task_time(self.log, node, "duration"),
-            unsupported=[expression for child in children for expression in child.unsupported],
             expression=node.name,
+            duration_ms=sum_task_time(self.log, node, "duration"),
+            children=children,
+            stages=immutable_order([stage for child in children for stage in child.stages] + stages),
+            unsupported=[expression for child in children for expression in child.unsupported],
         )
-        span = _check_text(estimate, node)
-        span.children = children
-        span.stages = immutable_order([stage for child in children for stage in child.stages] + stages)
+        _set_flags(span, node)
         span.removed |= node.node_id in repeated or all(child.removed for child in children)
         return span
 
     def _build_operator(self, query: Query, node: PlanNode, repeated: set[int]) -> OperatorEstimate:
         name = node.name.removesuffix("$")
         try:
-            operator = self._build_from_text(query, node, name)
+            operator = self._read_operator(node, name)
         except UnreadableTextError:
-            operator = _check_text(OperatorEstimate(query.sql_id, node.node_id, name, 1.0, supported=False), node)
+            operator = OperatorEstimate(name, 1.0, supported=False)
+        _set_flags(operator, node)
+        operator.sql_id, operator.node_id = query.sql_id, node.node_id
         operator.stages = self.log.list_node_stages(node)
         operator.removed |= node.node_id in repeated
         operator.reason = self.support.get_reason(operator.name)
         return operator
 
-    def _build_from_text(self, query: Query, node: PlanNode, name: str) -> OperatorEstimate:
+    def _read_operator(self, node: PlanNode, name: str) -> OperatorEstimate:
+        """Factor, support and time of an operator, by its name and text."""
+        log, support, entry = self.log, self.support, f"{node.name}Exec"
+        build_time_ms = sum_task_time(log, node, BUILD_TIMES[name]) if name in BUILD_TIMES else None
         if name in PLAIN_OPERATORS:
-            return self._build_from_table(
-                query, node, f"{node.name}Exec", duration_ms=sum_plain_time(self.log, node, name)
-            )
+            return self._look_up(node.name, entry, duration_ms=sum_plain_time(log, node, name))
         if name in WITH_EXPRESSIONS:
             separator = "" if name.endswith("Aggregate") else " "
-            wrong = self.support.list_unsupported_expressions(
-                WITH_EXPRESSIONS[name](node.text.replace(name + separator, "", 1))
-            )
-            metric = {
-                "HashAggregate": "time in aggregation build total",
-                "ObjectHashAggregate": "time in aggregation build",
-            }
-            time = sum_task_time(self.log, node, metric[name]) if name in metric else None
-            return self._build_from_table(
-                query, node, f"{node.name}Exec", ok=not wrong, unsupported=wrong, duration_ms=time
-            )
+            functions = WITH_EXPRESSIONS[name](node.text.replace(name + separator, "", 1))
+            wrong = support.list_unsupported_expressions(functions)
+            return self._look_up(node.name, entry, ok=not wrong, unsupported=wrong, duration_ms=build_time_ms)
         if name in JOINS:
-            names, ok = JOINS[name](node.text.replace(f"{name} ", "", 1))
-            ok = ok and all(self.support.is_expression_supported(function) for function in names)
-            time = sum_task_time(self.log, node, "time to build hash map") if name == "ShuffledHashJoin" else None
-            return self._build_from_table(query, node, f"{node.name}Exec", ok=ok, duration_ms=time)
-        if name in ("CustomShuffleReader", "AQEShuffleRead"):
-            return self._build_from_table(query, node, "CustomShuffleReaderExec")
-        if name == "Exchange":
-            return self._build_from_table(
-                query, node, "ShuffleExchangeExec", duration_ms=sum_shuffle_time(self.log, node)
-            )
-        return self._build_rare_operator(query, node, name)
-
-    def _build_rare_operator(self, query: Query, node: PlanNode, name: str) -> OperatorEstimate:
-        if name == "BatchScan":
-            return self._build_scan(query, node, "BatchScanExec")
-        if is_write(name):
-            return self._build_write(query, node)
-        if is_scan(name):
-            return self._build_file_scan(query, node)
+            functions, ok = JOINS[name](node.text.replace(f"{name} ", "", 1))
+            ok = ok and all(map(support.is_expression_supported, functions))
+            return self._look_up(node.name, entry, ok=ok, duration_ms=build_time_ms)
         if SORT_MERGE_JOIN.fullmatch(name):
-            names, ok = texts.find_equi_join_functions(node.text[node.text.find(" ") + 1 :])
-            ok = ok and all(self.support.is_expression_supported(function) for function in names)
-            return self._build_from_table(query, node, "SortMergeJoinExec", ok=ok, name="SortMergeJoin")
-        if name == "Subquery":
-            time = find_driver_time(self.log, node, "time to collect")
-            estimate = OperatorEstimate(query.sql_id, node.node_id, node.name, 1.0, supported=False, duration_ms=time)
-            return _check_text(estimate, node)
+            functions, ok = texts.find_equi_join_functions(node.text[node.text.find(" ") + 1 :])
+            ok = ok and all(map(support.is_expression_supported, functions))
+            return self._look_up("SortMergeJoin", "SortMergeJoinExec", ok=ok)
+        if name in ("CustomShuffleReader", "AQEShuffleRead"):
+            return self._look_up(node.name, "CustomShuffleReaderExec")
+        if name == "Exchange":
+            return self._look_up(node.name, "ShuffleExchangeExec", duration_ms=sum_shuffle_time(log, node))
         if name == "WindowGroupLimit":
-            return self._build_window_group_limit(query, node)
+            functions = texts.find_ranking_functions(node.text.replace("WindowGroupLimit ", "", 1))
+            wrong = support.list_unsupported_expressions(functions)
+            wrong += [
+                Unsupported(function, f"Ranking function {function} is not supported in WindowGroupLimitExec")
+                for function in functions
+                if function not in RANKS
+            ]
+            ok = not wrong and len(functions) == 1
+            return self._look_up(node.name, "WindowGroupLimitExec", ok=ok, unsupported=wrong)
+        if name == "Subquery":
+            time_ms = find_driver_time(log, node, "time to collect")
+            return OperatorEstimate(node.name, 1.0, supported=False, duration_ms=time_ms)
+        if is_write(name):
+            return self._read_write(node)
+        if name == "BatchScan" or is_scan(name):
+            return self._read_scan(node, is_batch=name == "BatchScan")
         if "WriteFiles" in name:
-            factor = self.support.get_factor("WriteFilesExec")
-            return _set_flags(
-                OperatorEstimate(query.sql_id, node.node_id, "WriteFiles", factor, supported=True, kind="WriteExec")
+            return OperatorEstimate(
+                "WriteFiles", support.get_factor("WriteFilesExec"), supported=True, kind="WriteExec"
             )
-        estimate = OperatorEstimate(query.sql_id, node.node_id, name, 1.0, name == REUSED_NODE)
-        operator = _check_text(estimate, node)
-        operator.known = name in REMOVED_OPERATORS or name in IGNORED_OPERATORS or operator.dataset
-        return operator
+        known = name in REMOVED_OPERATORS or name in IGNORED_OPERATORS or is_rdd(node)
+        return OperatorEstimate(name, 1.0, name == REUSED_NODE, known=known)
 
-    # --- kinds of operators ------------------------------------------------------------------------------------
-
-    def _build_from_table(
+    def _look_up(
         self,
-        query: Query,
-        node: PlanNode,
+        name: str,
         entry: str,
         *,
         ok: bool = True,
-        name: str | None = None,
         unsupported: list[Unsupported] | None = None,
         duration_ms: int | None = None,
     ) -> OperatorEstimate:
-        """Estimate of an operator that is supported if the support table lists it so and `ok` holds."""
+        """An operator that is supported if the support table lists its entry so and `ok` holds."""
         ok = ok and self.support.is_exec_supported(entry)
         factor = self.support.get_factor(entry) if ok else 1.0
-        estimate = OperatorEstimate(
-            query.sql_id,
-            node.node_id,
-            name or node.name,
-            factor,
-            ok,
-            unsupported=unsupported or [],
-            duration_ms=duration_ms,
-        )
-        return _check_text(estimate, node)
+        return OperatorEstimate(name, factor, ok, unsupported=unsupported or [], duration_ms=duration_ms)
 
-    def _build_window_group_limit(self, query: Query, node: PlanNode) -> OperatorEstimate:
-        names = texts.find_ranking_functions(node.text.replace("WindowGroupLimit ", "", 1))
-        wrong = self.support.list_unsupported_expressions(names)
-        wrong += [
-            Unsupported(name, f"Ranking function {name} is not supported in WindowGroupLimitExec")
-            for name in names
-            if name not in RANKS
-        ]
-        return self._build_from_table(
-            query, node, "WindowGroupLimitExec", ok=not wrong and len(names) == 1, unsupported=wrong
-        )
-
-    def _build_scan(self, query: Query, node: PlanNode, entry: str) -> OperatorEstimate:
-        read = parse_read(node)
-        ok = not self.support.list_unsupported_types(read)
-        factor = max(self.support.get_factor(entry) if ok else 0.0, 1.0)
-        estimate = OperatorEstimate(
-            query.sql_id,
-            node.node_id,
-            f"{node.name} {read.data_format}",
-            factor,
-            ok,
-            expression=f"Format: {read.data_format}",
-            duration_ms=sum_task_time(self.log, node, "scan time"),
-        )
-        return _check_text(estimate, node)
-
-    def _build_file_scan(self, query: Query, node: PlanNode) -> OperatorEstimate:
-        name = node.name.strip()
-        if is_rdd_name(name):
+    def _read_scan(self, node: PlanNode, *, is_batch: bool) -> OperatorEstimate:
+        name = node.name if is_batch else node.name.strip()
+        if not is_batch and is_rdd_name(name):
             end = name.find("ExistingRDD")
             short = name[: end + len("ExistingRDD")] if end >= 0 else name
-            return _set_flags(OperatorEstimate(query.sql_id, node.node_id, short, 1.0, supported=False, kind="ReadRDD"))
-        entry = "HiveTableScanExec" if is_hive_scan(node.name) else "FileSourceScanExec"
-        ok = not self.support.list_unsupported_types(parse_read(node))
-        factor = max(self.support.get_factor(entry) if ok else 0.0, 1.0)
-        time = sum_task_time(self.log, node, "scan time")
-        return _set_flags(
-            OperatorEstimate(query.sql_id, node.node_id, name, factor, ok, kind="ReadExec", duration_ms=time)
+            return OperatorEstimate(short, 1.0, supported=False, kind="ReadRDD")
+        read = parse_read(node)
+        entry = (
+            "BatchScanExec" if is_batch else "HiveTableScanExec" if is_hive_scan(node.name) else "FileSourceScanExec"
         )
+        ok = not self.support.list_unsupported_types(read)
+        factor = max(self.support.get_factor(entry) if ok else 0.0, 1.0)
+        time_ms = sum_task_time(self.log, node, "scan time")
+        if not is_batch:
+            return OperatorEstimate(name, factor, ok, kind="ReadExec", duration_ms=time_ms)
+        about = f"Format: {read.data_format}"
+        return OperatorEstimate(f"{name} {read.data_format}", factor, ok, expression=about, duration_ms=time_ms)
 
-    def _build_write(self, query: Query, node: PlanNode) -> OperatorEstimate:
+    def _read_write(self, node: PlanNode) -> OperatorEstimate:
         write = parse_write(node)
         ok = self.support.is_write_supported(write.data_format)
         if write.delta:
@@ -320,34 +279,23 @@ class OperatorBuilder:
             data_format = write.data_format.lower().strip()
             name = f"{node.name.strip()} {data_format}"
         factor = self.support.get_factor(write.entry) if ok else 1.0
-        expression = f"Format: {data_format}"
-        return _set_flags(
-            OperatorEstimate(query.sql_id, node.node_id, name, factor, ok, kind="WriteExec", expression=expression)
-        )
+        return OperatorEstimate(name, factor, ok, kind="WriteExec", expression=f"Format: {data_format}")
 
 
-def _check_text(operator: OperatorEstimate, node: PlanNode) -> OperatorEstimate:
-    """Search the operator's text for user functions and typed datasets, and set its flags."""
-    skipped = any(part in node.name for part in UDF_CHECK_SKIPPED)
-    operator.udf = not skipped and re.fullmatch(".*UDF.*", node.text) is not None
-    operator.dataset = is_rdd_name(node.name)
-    if not operator.dataset and is_rdd_text(node.text):
-        operator.dataset = True
-        # Inside a typed lambda the patterns find nothing that could be trusted.
-        operator.unsupported = []
-    return _set_flags(operator)
-
-
-def _set_flags(operator: OperatorEstimate) -> OperatorEstimate:
-    """Set the flags that follow from the operator's name and kind, and from user functions and typed datasets in it."""
-    if operator.udf or operator.dataset:
-        operator.kind = "Exec"
+def _set_flags(operator: OperatorEstimate, node: PlanNode) -> None:
+    """Set the flags that follow from an operator's name, and from user functions and typed datasets in its text."""
+    if operator.kind == "Exec":
+        skipped = any(part in node.name for part in UDF_CHECK_SKIPPED)
+        operator.udf = not skipped and re.fullmatch(".*UDF.*", node.text) is not None
+        operator.dataset = is_rdd(node)
+        if operator.dataset and not is_rdd_name(node.name):
+            # Inside a typed lambda the patterns find nothing that could be trusted.
+            operator.unsupported = []
     operator.dataset |= operator.kind == "ReadRDD"
     opaque = operator.udf or operator.dataset
     operator.supported &= not opaque
     operator.removed = operator.name in REMOVED_OPERATORS
     operator.ignored = opaque or operator.name in IGNORED_OPERATORS
-    return operator
 
 
 def _find_repeated_nodes(nodes: list[PlanNode], children: dict[int, list[PlanNode]]) -> set[int]:

@@ -114,7 +114,10 @@ def _application_table(applications: Sequence[ApplicationEstimate]) -> Table:
         ("App Duration", lambda app: app.estimate.duration_ms),
         ("GPU Opportunity", lambda app: app.estimate.opportunity_ms),
         ("Executor CPU Time Percent", lambda app: truncate_decimals(app.cpu_percent)),
-        ("SQL Ids with Failures", lambda app: ",".join(_list_failed_queries(app.log))),
+        (
+            "SQL Ids with Failures",
+            lambda app: ",".join(immutable_order(map(str, mutable_order(mutable_order(app.log.failures))))),
+        ),
         (
             "Unsupported Read File Formats and Types",
             lambda app: remove_secrets(";".join(_list_unsupported_reads(reads[id(app)]))),
@@ -138,10 +141,6 @@ def _application_table(applications: Sequence[ApplicationEstimate]) -> Table:
         ("Estimated Job Frequency (monthly)", lambda app: frequency[app.log.app_name]),
     )
     return build_table(columns, applications)
-
-
-def _list_failed_queries(log: SeedLog) -> list[str]:
-    return immutable_order(str(sql_id) for sql_id in mutable_order(mutable_order(log.failures)))
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -93,7 +93,12 @@ def generate_factors(
     warnings = _warn_of_repeated_names(cpu, "CPU") + _warn_of_repeated_names(gpu, "GPU")
     cpu_times, cpu_total = _sum_times([_sum_cpu_times(application) for application in _select_last_of_name(cpu)])
     gpu_times, gpu_total = _sum_times([_sum_gpu_times(application) for application in _select_last_of_name(gpu)])
-    overall = _overall_ratio(cpu, gpu)
+    before_ms, after_ms = (sum(application.duration_ms for application in side) for side in (cpu, gpu))
+    for side, total in (("CPU", before_ms), ("GPU", after_ms)):
+        if total <= 0:
+            raise InputError(f"no application time on the {side} side", found=f"{total} ms", do="give another log")
+    # Rounded as numpy does, which the original used here and nowhere else.
+    overall = float(max(MIN_FACTOR, round(np.float64(before_ms) / np.float64(after_ms), 2)))
     scores: dict[str, float] = {}
     for before, after, rows in pairs:
         if before not in cpu_times or after not in gpu_times:
@@ -103,15 +108,6 @@ def generate_factors(
         ratio = max(MIN_FACTOR, round(cpu_times[before] / gpu_times[after], 2))
         scores |= dict.fromkeys(rows, ratio)
     return SeedFactors(cpu_times, gpu_times, cpu_total, gpu_total, overall, scores, tuple(warnings))
-
-
-def _overall_ratio(cpu: Sequence[SeedApplication], gpu: Sequence[SeedApplication]) -> float:
-    """Ratio of application times; rounded as numpy does, which the original used here and nowhere else."""
-    before, after = (sum(application.duration_ms for application in side) for side in (cpu, gpu))
-    for side, total in (("CPU", before), ("GPU", after)):
-        if total <= 0:
-            raise InputError(f"no application time on the {side} side", found=f"{total} ms", do="give another log")
-    return float(max(MIN_FACTOR, round(np.float64(before) / np.float64(after), 2)))
 
 
 def _warn_of_repeated_names(applications: Sequence[SeedApplication], side: str) -> list[str]:

@@ -58,7 +58,7 @@ class SeedLog:
         self.warnings: list[str] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
             own.TaskEnd: self._on_task_end,
-            own.StageSubmitted: self._add_stage,
+            own.StageSubmitted: self._on_stage_submission,
             own.StageCompleted: self._on_stage_completion,
             own.JobStart: self._on_job_start,
             own.Streaming: self._on_streaming_event,
@@ -230,12 +230,12 @@ class SeedLog:
                 self._reset_sql_times(job.sql_id)
                 self.failures.setdefault(job.sql_id, []).append(f"Job{event.job_id}")
 
-    def _add_stage(self, event: own.StageSubmitted | own.StageCompleted) -> None:
+    def _on_stage_submission(self, event: own.StageSubmitted) -> None:
         self.stages[(event.info.stage_id, event.info.attempt_id)] = event.info
 
     def _on_stage_completion(self, event: own.StageCompleted) -> None:
-        self._add_stage(event)
         stage = event.info
+        self.stages[(stage.stage_id, stage.attempt_id)] = stage
         for accumulable in stage.accumulables:
             if not (accumulable.name or "").startswith(INTERNAL):
                 self.accumulators[accumulable.id].add_stage_value(stage.stage_id, parse_integer(accumulable.value))
@@ -317,23 +317,20 @@ def read_seed_logs(
 
     def read(source: LogSource) -> SeedLog:
         log = SeedLog(source, keep_tasks=keep_tasks)
-        _check_log(log, need_sql)
-        return log
+        do: str | None = None
+        if log.start is None:
+            what, do = "no application starts in this log", "give a whole Spark event log"
+        elif log.streaming:
+            what, do = "structured streaming: the seed method does not know it", "give logs of batch work"
+        elif not log.stage_sums:
+            what, do = "no task ended in this log", "give the log of an application that worked"
+        elif need_sql and not log.queries:
+            what = "no SQL ran in this log, so there are no factors"
+        elif log.duration_ms is None or log.duration_ms <= 0:
+            what = "the log does not show how long the application ran"
+        else:
+            return log
+        raise InputError(what, where=log.where, do=do)
 
     sources = [source for path in paths for source in list_logs(str(path))]
     return keep_usable(sources, read, lambda source: remove_secrets(source.path), unusable)
-
-
-def _check_log(log: SeedLog, need_sql: bool) -> None:
-    if log.start is None:
-        raise InputError("no application starts in this log", where=log.where, do="give a whole Spark event log")
-    if log.streaming:
-        raise InputError(
-            "structured streaming: the seed method does not know it", where=log.where, do="give logs of batch work"
-        )
-    if not log.stage_sums:
-        raise InputError("no task ended in this log", where=log.where, do="give the log of an application that worked")
-    if need_sql and not log.queries:
-        raise InputError("no SQL ran in this log, so there are no factors", where=log.where)
-    if log.duration_ms is None or log.duration_ms <= 0:
-        raise InputError("the log does not show how long the application ran", where=log.where)
