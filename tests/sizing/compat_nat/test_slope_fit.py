@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import InputError
-from workbench.sizing.compat_nat.calculation import FitRules, Line, Rough, fit_line, gpus_by_slope, rough_gpus
+from workbench.sizing.compat_nat.calc_file import GpuEstimates
+from workbench.sizing.compat_nat.calculation import FitRules, Line, fit_line, gpus_by_slope, rough_gpus
 
 DOCUMENTED = ([1, 2, 4, 8, 16, 32], [4.03488, 4.71197, 5.67581, 7.90895, 12.677, 24.5307])
 
@@ -22,7 +23,7 @@ def line_of(*given: Any) -> Line:
     return line
 
 
-def rough_at(llm_s: float, runtime_s: float) -> Rough:
+def rough_at(llm_s: float, runtime_s: float) -> GpuEstimates:
     """Of 100 users on 8 GPUs with targets of 3 and 10 s, by what was measured at 4."""
     target = {"target_llm_s": 3, "target_runtime_s": 10, "users": 100, "test_gpus": 8}
     return rough_gpus(4, llm_latency_s=llm_s, wf_runtime_s=runtime_s, **target)
@@ -119,11 +120,11 @@ def test_a_line_that_does_not_rise_gives_a_reason(slope: float) -> None:
 
 
 def test_rough_gpus_are_in_proportion() -> None:
-    assert rough_at(1.5, 5) == Rough(by_llm_latency=100.0, by_wf_runtime=100.0)
+    assert rough_at(1.5, 5) == GpuEstimates(gpu_estimate_by_llm_latency=100.0, gpu_estimate_by_wf_runtime=100.0)
 
 
 def test_one_metric_over_its_target_takes_both_rough_estimates() -> None:
-    assert rough_at(3.1, 5) == Rough()
+    assert rough_at(3.1, 5) == GpuEstimates()
 
 
 @given(
@@ -178,4 +179,4 @@ def test_residuals_outside_one_and_a_half_interquartile_ranges_are_outliers(
 
 def test_what_just_meets_a_threshold_is_good_enough() -> None:
     assert fit_line([1, 2, 4], [3.5, 4.0, 5.0], FitRules(min_r_squared=1.0)).line is not None
-    assert rough_at(3, 10) == Rough(200.0, 200.0)
+    assert rough_at(3, 10) == GpuEstimates(gpu_estimate_by_llm_latency=200.0, gpu_estimate_by_wf_runtime=200.0)

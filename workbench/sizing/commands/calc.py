@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from workbench.console.finish import JsonFlag
 from workbench.console.options import FieldOption, OptionValues, take_options_from
-
-if TYPE_CHECKING:
-    from workbench.sizing.compat_nat.calculation import Options
-    from workbench.sizing.compat_nat.calculator import CalculationResult
-
 
 _FIELDS = """
 config_file offline target_llm_latency target_workflow_runtime target_users test_gpu_count output_dir concurrencies
@@ -45,10 +40,6 @@ def _parse_levels(text: str, flag: str) -> tuple[int, ...]:
         raise ConfigError("not a level", where=flag, found=odd[:40], allowed="whole numbers: 1,2,4,8") from None
 
 
-def _negate(value: bool, _: str) -> bool:
-    return not value
-
-
 _OPTIONS = {
     "config_file": _flag("config_file", "config", metavar="YAML", show_default=False),
     "offline": _flag("offline_mode"),
@@ -64,8 +55,10 @@ _OPTIONS = {
     "nat_python": _flag("nat_python", metavar="PYTHON"),
     "seed": FieldOption(default=0, min=0),
     "remove_older": _flag("remove_older_jobs"),
-    "plots": _flag("no_plots", kind=bool, default=False, parse=_negate, help="Write no pictures."),
-    "write": _flag("no_write", kind=bool, default=False, parse=_negate, help="Write nothing, only print."),
+    "plots": _flag("no_plots", kind=bool, default=False, parse=lambda value, _: not value, help="Write no pictures."),
+    "write": _flag(
+        "no_write", kind=bool, default=False, parse=lambda value, _: not value, help="Write nothing, only print."
+    ),
 }
 Latency = Annotated[
     float,
@@ -112,7 +105,10 @@ def calc(
     Example: workbench sizing calc --offline_mode --calc_output_dir out --target_workflow_runtime 10 --target_users 100
     --test_gpu_count 8
     """
+    import orjson
+
     from workbench.console.terminal import print_text
+    from workbench.sizing.compat_nat import calc_outputs
     from workbench.sizing.compat_nat.calculation import CalcGoal, Options
     from workbench.sizing.compat_nat.calculator import run_calculation
 
@@ -125,17 +121,16 @@ def calc(
     ] * keep_order
     if options.offline and ignored:
         result.notices.append(f"ignored offline: {', '.join(ignored)} (all recorded levels are used)")
-    _print_calculation(result, options, as_json=as_json)
-    raise typer.Exit(result.exit_code)
-
-
-def _print_calculation(result: CalculationResult, options: Options, *, as_json: bool) -> None:
-    from workbench.console.terminal import print_text
-    from workbench.sizing.compat_nat import calc_outputs
-
     if as_json:
-        typer.echo(_calculation_json(result))
-        return
+        document = {
+            "output": result.output.model_dump(mode="json"),
+            **result.to_document(),
+            "folder": str(result.folder) if result.folder else None,
+            "paths": [str(path) for path in result.paths],
+            "exit_code": result.exit_code,
+        }
+        typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+        raise typer.Exit(result.exit_code)
     for line in calc_outputs.format_calculation(result.calculation):
         print_text(line)
     for notice in result.notices:
@@ -144,16 +139,4 @@ def _print_calculation(result: CalculationResult, options: Options, *, as_json: 
         print_text(f"wrote {path}", err=True)
     if options.write and options.output_dir is None:
         print_text("note: nothing written: no --calc_output_dir", err=True)
-
-
-def _calculation_json(result: CalculationResult) -> str:
-    import orjson
-
-    document: dict[str, Any] = {
-        "output": result.output.model_dump(mode="json"),
-        **result.to_document(),
-        "folder": str(result.folder) if result.folder else None,
-        "paths": [str(path) for path in result.paths],
-        "exit_code": result.exit_code,
-    }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
+    raise typer.Exit(result.exit_code)

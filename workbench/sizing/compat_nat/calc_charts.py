@@ -78,6 +78,8 @@ def _build_simple_spec(result: Calculation) -> Spec:
         row for metric in METRIC_LABELS for row in _level_rows(result, metric) if row["p95_s"] or metric == "wf_runtime"
     ]
     x, y = _axis_encodings(rows)
+    counts = f"{len(result.levels_in_fit)} levels"
+    counts += f", {len(result.left_out)} more not drawn (see the table)" if result.left_out else ""
     names = [f"p95 {METRIC_LABELS[metric]}" for metric in METRIC_LABELS]
     base: Spec = {
         "encoding": {"x": x, "y": y, "color": _colour_encoding(names, [COLOURS[metric] for metric in METRIC_LABELS])}
@@ -98,7 +100,7 @@ def _build_simple_spec(result: Calculation) -> Spec:
                 "encoding": {"shape": {**shapes, "title": None}, "tooltip": tips},
             },
         ],
-        "title": {"text": "p95 over the load", "subtitle": _describe_level_counts(result)},
+        "title": {"text": "p95 over the load", "subtitle": counts},
         "width": WIDTH_PX,
         "height": HEIGHT_PX,
         "description": _describe_charts(result),
@@ -140,23 +142,21 @@ def _build_panel_spec(result: Calculation, metric: CalcMetric) -> Spec:
             "encoding": {"x": x, "y": y, "text": {"value": "outlier, left out"}},
         },
     ]
+    title = f"p95 {METRIC_LABELS[metric]}: no target"
+    if (answer := next((answer for answer in result.answers if answer.metric == metric), None)) is not None:
+        title = f"p95 {METRIC_LABELS[metric]} ≤ {answer.limit_s:g} s"
+        gpus = None if answer.gpus is None else f"{answer.gpus:.1f} GPUs"
+        title += f" for {result.goal.target_users:,} users: {gpus}" if gpus else ": no estimate"
+    values, out = [row["p95_s"] for row in rows], [str(row["concurrency"]) for row in rows if row["kind"] != "level"]
+    span = f"{len(rows)} levels, {min(values):.4g} to {max(values):.4g} s"
+    span += f"; outliers at {', '.join(out)}" if out else ""
     equation = f"slope {line.slope:.4g} s per user, intercept {line.intercept:.4g} s, R² {line.r_squared:.3f}"
     return {
         "layer": layers + _limit_layers(result.goal.limit_s(metric), y),
-        "title": {"text": _panel_title(result, metric), "subtitle": [equation, _describe_value_range(rows)]},
+        "title": {"text": title, "subtitle": [equation, span]},
         "width": WIDTH_PX - 80,
         "height": HEIGHT_PX,
     }
-
-
-def _panel_title(result: Calculation, metric: CalcMetric) -> str:
-    answer = next((answer for answer in result.answers if answer.metric == metric), None)
-    if answer is None:
-        return f"p95 {METRIC_LABELS[metric]}: no target"
-    goal, limit = result.goal, f"p95 {METRIC_LABELS[metric]} ≤ {answer.limit_s:g} s"
-    if answer.gpus is None:
-        return f"{limit}: no estimate"
-    return f"{limit} for {goal.target_users:,} users: {answer.gpus:.1f} GPUs"
 
 
 def _limit_layers(limit_s: float, y: Spec) -> list[Spec]:
@@ -211,18 +211,6 @@ def _axis_encodings(rows: Iterable[Row], limit_s: float = 0.0) -> tuple[Spec, Sp
 def _colour_encoding(names: list[str], colours: list[str]) -> Spec:
     field = "kind" if "line" in names else "series"
     return {"field": field, "type": "nominal", "title": None, "scale": {"domain": names, "range": colours}}
-
-
-def _describe_value_range(rows: list[Row]) -> str:
-    values = [row["p95_s"] for row in rows]
-    out = [str(row["concurrency"]) for row in rows if row["kind"] != "level"]
-    text = f"{len(rows)} levels, {min(values):.4g} to {max(values):.4g} s"
-    return f"{text}; outliers at {', '.join(out)}" if out else text
-
-
-def _describe_level_counts(result: Calculation) -> str:
-    text = f"{len(result.levels_in_fit)} levels"
-    return f"{text}, {len(result.left_out)} more not drawn (see the table)" if result.left_out else text
 
 
 def _describe_charts(result: Calculation) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,7 +120,16 @@ def read_calc_file(path: str | Path) -> tuple[CalcOutput, list[str]]:
         file and field.
     """
     path = Path(path)
-    text = _read_bounded_text(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_CALC_FILE_BYTES:
+            allowed = f"at most {MAX_CALC_FILE_BYTES:,} bytes"
+            raise InputError("calculator's file is too large", where=path, found=f"{size:,} bytes", allowed=allowed)
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError("cannot read the file", where=path, found=error.strerror) from error
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8 text", where=path, found=f"byte {error.start}") from error
     try:
         output = CalcOutput.model_validate_json(text)
     except ValidationError as error:
@@ -147,7 +155,7 @@ def read_recorded_levels(folder: str | Path) -> RecordedLevels:
     `notices` list the jobs that cannot be read.
     """
     online = Path(folder) / "online"
-    jobs = list(list_job_folders(online))
+    jobs = list_job_folders(online)
     if not jobs:
         message = "no recorded jobs" if online.is_dir() else "no folder of recorded jobs"
         do = "measure first (without --offline_mode), or name the folder with online/job_*"
@@ -172,18 +180,18 @@ def read_recorded_levels(folder: str | Path) -> RecordedLevels:
     return levels
 
 
-def list_job_folders(mode_folder: str | Path) -> Iterator[Path]:
+def list_job_folders(mode_folder: str | Path) -> list[Path]:
     """List the jobs in `online` or `offline`, newest first: by modification time, then by the number in the name."""
     folder = Path(mode_folder)
     jobs = [path for path in folder.glob("job_*") if path.is_dir()] if folder.is_dir() else []
     if len(jobs) > MAX_JOBS:
         raise InputError("too many jobs", where=folder, found=len(jobs), allowed=f"at most {MAX_JOBS:,}")
-    yield from sorted(jobs, key=_job_sort_key, reverse=True)
 
+    def rank(path: Path) -> tuple[float, int, str]:
+        number = re.fullmatch(r"job_(\d{1,18})", path.name)
+        return path.stat().st_mtime, int(number[1]) if number else -1, path.name
 
-def _job_sort_key(path: Path) -> tuple[float, int, str]:
-    number = re.fullmatch(r"job_(\d{1,18})", path.name)
-    return path.stat().st_mtime, int(number[1]) if number else -1, path.name
+    return sorted(jobs, key=rank, reverse=True)
 
 
 def find_unusable_reason(concurrency: int, metrics: SizingMetrics) -> str | None:
@@ -199,32 +207,15 @@ def find_unusable_reason(concurrency: int, metrics: SizingMetrics) -> str | None
     return None
 
 
-def _read_bounded_text(path: Path) -> str:
-    try:
-        size = path.stat().st_size
-        if size > MAX_CALC_FILE_BYTES:
-            allowed = f"at most {MAX_CALC_FILE_BYTES:,} bytes"
-            raise InputError("calculator's file is too large", where=path, found=f"{size:,} bytes", allowed=allowed)
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError("cannot read the file", where=path, found=error.strerror) from error
-    except UnicodeDecodeError as error:
-        raise InputError("not UTF-8 text", where=path, found=f"byte {error.start}") from error
-
-
 def _validation_input_error(path: Path, error: ValidationError) -> InputError:
     first, count = error.errors(include_url=False, include_context=False)[0], error.error_count()
     where = ".".join(str(part) for part in first["loc"])
     more = f" and {count - 1} more" if count > 1 else ""
     if first["type"] == "json_invalid":
         return InputError("not JSON", where=path, found=first["msg"][:200])
-    value_text = f"{_shorten_repr(first['input'])}{more}"
-    return InputError("field has the wrong type", where=f"{path}, {where}", found=value_text, allowed=first["msg"])
-
-
-def _shorten_repr(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    text = repr(first["input"])
+    text = text if len(text) <= 80 else text[:77] + "..."
+    return InputError("field has the wrong type", where=f"{path}, {where}", found=text + more, allowed=first["msg"])
 
 
 def _parse_older_schema(path: Path, text: str) -> tuple[CalcOutput, list[str]]:
@@ -235,11 +226,13 @@ def _parse_older_schema(path: Path, text: str) -> tuple[CalcOutput, list[str]]:
     levels = document.get("per_concurrency_data")
     if not isinstance(levels, dict):
         return CalcOutput(), [f"{path.parent.name}: older schema without levels, nothing to calculate"]
-    level_data = {
-        name: _convert_older_level(data)
-        for name, data in levels.items()
-        if isinstance(data, dict) and "sizing_metrics" in data
-    }
+    level_data = {}
+    for name, data in levels.items():
+        if isinstance(data, dict) and "sizing_metrics" in data:
+            metrics, ranges = data["sizing_metrics"], data.get("out_of_range_runs")
+            if isinstance(metrics, dict) and isinstance(ranges, dict) and ranges.get("workflow_interrupted"):
+                metrics = {**metrics, "alerts": {"workflow_interrupted": True}}
+            level_data[name] = {"sizing_metrics": metrics}
     try:
         output = CalcOutput.model_validate({"calc_data": level_data})
     except ValidationError as error:
@@ -247,27 +240,12 @@ def _parse_older_schema(path: Path, text: str) -> tuple[CalcOutput, list[str]]:
     without = [name for name in levels if name not in level_data]
     notices = [f"{path.parent.name}: older schema (per_concurrency_data), {len(level_data)} level(s) read"]
     if without:
-        estimate_note = _format_file_estimate(document)
-        note = f"{path.parent.name}: no p95 values for level(s) {', '.join(map(_shorten_level_name, without[:10]))}"
-        notices.append(f"{note}: they cannot be calculated again{estimate_note}")
+        estimates = document.get("gpu_estimates")
+        value = estimates.get("gpu_estimate_by_wf_runtime") if isinstance(estimates, dict) else None
+        told = f" (the file says {value:.1f} GPUs by workflow runtime)" if isinstance(value, int | float) else ""
+        note = f"{path.parent.name}: no p95 values for level(s) {', '.join(name[:20] for name in without[:10])}"
+        notices.append(f"{note}: they cannot be calculated again{told}")
     return output, notices
-
-
-def _convert_older_level(data: dict[str, Any]) -> dict[str, Any]:
-    metrics, ranges = data["sizing_metrics"], data.get("out_of_range_runs")
-    if isinstance(metrics, dict) and isinstance(ranges, dict) and ranges.get("workflow_interrupted"):
-        metrics = {**metrics, "alerts": {"workflow_interrupted": True}}
-    return {"sizing_metrics": metrics}
-
-
-def _format_file_estimate(document: dict[str, Any]) -> str:
-    estimates = document.get("gpu_estimates")
-    value = estimates.get("gpu_estimate_by_wf_runtime") if isinstance(estimates, dict) else None
-    return f" (the file says {value:.1f} GPUs by workflow runtime)" if isinstance(value, int | float) else ""
-
-
-def _shorten_level_name(name: str) -> str:
-    return name[:20]
 
 
 def build_calc_output(requests: pl.DataFrame, steps: pl.DataFrame, judged: pl.DataFrame) -> CalcOutput:

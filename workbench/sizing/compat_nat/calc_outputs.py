@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from workbench.core.errors import InputError
 from workbench.core.tables import Column, Table
@@ -86,7 +86,8 @@ def format_calculation(result: Calculation) -> Iterator[str]:
         yield ALERTS_LEGEND
     headers, rows = build_table_columns(result)
     yield from tabulate(rows, headers, tablefmt="github").splitlines()
-    yield from _format_left_out_levels(result)
+    for number, reason in result.left_out.items():
+        yield f"Concurrency {number} is not in the fit: {reason}"
     if result.answers:
         yield ""
         yield "=== GPU ESTIMATES ==="
@@ -143,36 +144,28 @@ def build_table_columns(result: Calculation) -> tuple[list[str], list[list[Cell]
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 
 
-def _format_left_out_levels(result: Calculation) -> Iterator[str]:
-    for number, reason in result.left_out.items():
-        yield f"Concurrency {number} is not in the fit: {reason}"
-
-
 def levels_frame(result: Calculation) -> pl.DataFrame:
     """Table `calc_levels`."""
-    return LEVELS_TABLE.frame([_level_row(result, number) for number in result.output.calc_data])
-
-
-def _level_row(result: Calculation, number: int) -> dict[str, Any]:
-    """Row of the table of levels for the level of concurrency `number`."""
-    data = result.output.calc_data[number]
-    metrics, alerts, rough = data.sizing_metrics, data.alerts, data.gpu_estimates
-    return {
-        "concurrency": number,
-        # The file has 0 for missing values.
-        "llm_latency_p95_s": metrics.llm_latency_p95 or None,
-        "wf_runtime_p95_s": metrics.workflow_runtime_p95 or None,
-        "total_runtime_s": metrics.total_runtime or None,
-        "n_items": len(metrics.per_item_metrics),
-        "n_over_llm_target": alerts.num_items_greater_than_target_latency,
-        "n_over_runtime_target": alerts.num_items_greater_than_target_runtime,
-        "interrupted": metrics.alerts.workflow_interrupted,
-        "llm_outlier": alerts.outlier_llm_latency,
-        "runtime_outlier": alerts.outlier_workflow_runtime,
-        "left_out": result.left_out.get(number),
-        "rough_gpus_by_llm": rough.gpu_estimate_by_llm_latency,
-        "rough_gpus_by_runtime": rough.gpu_estimate_by_wf_runtime,
-    }
+    rows = [
+        {
+            "concurrency": number,
+            # The file has 0 for missing values.
+            "llm_latency_p95_s": data.sizing_metrics.llm_latency_p95 or None,
+            "wf_runtime_p95_s": data.sizing_metrics.workflow_runtime_p95 or None,
+            "total_runtime_s": data.sizing_metrics.total_runtime or None,
+            "n_items": len(data.sizing_metrics.per_item_metrics),
+            "n_over_llm_target": data.alerts.num_items_greater_than_target_latency,
+            "n_over_runtime_target": data.alerts.num_items_greater_than_target_runtime,
+            "interrupted": data.sizing_metrics.alerts.workflow_interrupted,
+            "llm_outlier": data.alerts.outlier_llm_latency,
+            "runtime_outlier": data.alerts.outlier_workflow_runtime,
+            "left_out": result.left_out.get(number),
+            "rough_gpus_by_llm": data.gpu_estimates.gpu_estimate_by_llm_latency,
+            "rough_gpus_by_runtime": data.gpu_estimates.gpu_estimate_by_wf_runtime,
+        }
+        for number, data in result.output.calc_data.items()
+    ]
+    return LEVELS_TABLE.frame(rows)
 
 
 def fits_frame(result: Calculation) -> pl.DataFrame:

@@ -19,7 +19,6 @@ from workbench.sizing.compat_nat.calc_file import (
     FitResults,
     GpuEstimates,
     LevelData,
-    LineFit,
     SizingMetrics,
     find_unusable_reason,
 )
@@ -148,11 +147,18 @@ def fit_line(concurrencies: Sequence[float], p95_s: Sequence[float], rules: FitR
     """
     import numpy as np
 
-    _check_points(concurrencies, p95_s)
+    if len(concurrencies) != len(p95_s):
+        counts = f"{len(concurrencies)} and {len(p95_s)} values"
+        raise InputError("loads and p95 values are not pairs", where="slope", found=counts)
+    if odd := [value for value in (*concurrencies, *p95_s) if not math.isfinite(value)]:
+        raise InputError("values that no line can be fitted to", where="slope", found=odd[:5], allowed="finite numbers")
     x, y = np.array(concurrencies), np.array(p95_s, dtype=np.float64)
     if len(x) < MIN_POINTS:
-        return Fit(None, f"a line needs at least {MIN_POINTS} usable levels, there {_verb_for_count(len(x))}")
-    x = _avoid_overflow(x)
+        there = "is 1" if len(x) == 1 else "are none"
+        return Fit(None, f"a line needs at least {MIN_POINTS} usable levels, there {there}")
+    # Whole numbers stay whole, unless their sum of squares would wrap around.
+    if x.dtype.kind != "i" or (len(x) * max(abs(int(value)) for value in x)) ** 2 >= 2**63:
+        x = x.astype(np.float64)
     removed: list[int] = []
     # A vertical or empty remainder divides by zero, which comes out as "no line" below.
     with np.errstate(all="ignore"):
@@ -161,7 +167,8 @@ def fit_line(concurrencies: Sequence[float], p95_s: Sequence[float], rules: FitR
         if len(x) < MIN_POINTS:
             return Fit(None, f"outliers leave {len(x)} of {len(concurrencies)} levels: no line")
         slope, intercept = _least_squares(x, y)
-        r_squared = _compute_r2(x, y, slope, intercept)
+        residual, total = ((y - (slope * x + intercept)) ** 2).sum(), ((y - y.mean()) ** 2).sum()
+        r_squared = float(1 - residual / total) if total != 0 else 0.0
     if not all(map(math.isfinite, (slope, intercept, r_squared))):
         return Fit(None, "p95 values too large to fit a line")
     if r_squared < rules.min_r_squared:
@@ -211,14 +218,6 @@ def gpus_by_slope(line: Line, *, target_s: float, users: float, test_gpus: float
     return Estimate((users / concurrency) * test_gpus)
 
 
-@dataclass(frozen=True)
-class Rough:
-    """GPUs by one level alone: users / c * observed / target * test GPUs; null where they cannot be given."""
-
-    by_llm_latency: float | None = None
-    by_wf_runtime: float | None = None
-
-
 def rough_gpus(
     concurrency: int,
     *,
@@ -228,20 +227,21 @@ def rough_gpus(
     target_runtime_s: float,
     users: float,
     test_gpus: float,
-) -> Rough:
+) -> GpuEstimates:
     """How many GPUs by one level alone, as if time grew in proportion to load?
 
-    A target of 0 is none. Both are null when either metric is above its target: the toolkit's rule.
+    users / c * observed / target * test GPUs. A target of 0 is none. Both are null when either metric is above its
+    target: the toolkit's rule.
 
     >>> rough_gpus(4, llm_latency_s=0.5, wf_runtime_s=5, target_llm_s=0, target_runtime_s=10, users=100, test_gpus=8)
-    Rough(by_llm_latency=None, by_wf_runtime=100.0)
+    GpuEstimates(gpu_estimate_by_wf_runtime=100.0, gpu_estimate_by_llm_latency=None)
     """
     use_llm, use_runtime = target_llm_s > 0, target_runtime_s > 0
     if (use_llm and llm_latency_s > target_llm_s) or (use_runtime and wf_runtime_s > target_runtime_s):
-        return Rough()
+        return GpuEstimates()
     by_llm = (users / concurrency) * (llm_latency_s / target_llm_s) * test_gpus if use_llm else None
     by_runtime = (users / concurrency) * (wf_runtime_s / target_runtime_s) * test_gpus if use_runtime else None
-    return Rough(by_llm, by_runtime)
+    return GpuEstimates(gpu_estimate_by_llm_latency=by_llm, gpu_estimate_by_wf_runtime=by_runtime)
 
 
 def _drop_outliers(x: Numbers, y: Floats, rules: FitRules) -> tuple[Numbers, Floats, list[int]]:
@@ -281,35 +281,6 @@ def _least_squares(x: Numbers, y: Floats) -> tuple[float, float]:
     n, sum_x, sum_y = len(x), x.sum(), y.sum()
     slope = (n * (x * y).sum() - sum_x * sum_y) / (n * (x**2).sum() - sum_x**2)
     return float(slope), float((sum_y - slope * sum_x) / n)
-
-
-def _compute_r2(x: Numbers, y: Floats, slope: float, intercept: float) -> float:
-    """Share of the variance of `y` that the line explains; 0 if `y` is constant."""
-    residual = ((y - (slope * x + intercept)) ** 2).sum()
-    total = ((y - y.mean()) ** 2).sum()
-    return float(1 - residual / total) if total != 0 else 0.0
-
-
-def _avoid_overflow(x: Numbers) -> Numbers:
-    """Keep whole numbers whole, unless their sum of squares would wrap around."""
-    import numpy as np
-
-    if x.dtype.kind != "i":
-        return x.astype(np.float64)
-    largest = max(abs(int(value)) for value in x)
-    return x if (len(x) * largest) ** 2 < 2**63 else x.astype(np.float64)
-
-
-def _check_points(concurrencies: Sequence[float], p95_s: Sequence[float]) -> None:
-    if len(concurrencies) != len(p95_s):
-        counts = f"{len(concurrencies)} and {len(p95_s)} values"
-        raise InputError("loads and p95 values are not pairs", where="slope", found=counts)
-    if odd := [value for value in (*concurrencies, *p95_s) if not math.isfinite(value)]:
-        raise InputError("values that no line can be fitted to", where="slope", found=odd[:5], allowed="finite numbers")
-
-
-def _verb_for_count(count: int) -> str:
-    return f"is {count}" if count == 1 else f"are {count or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -385,38 +356,39 @@ def calculate_gpus(metrics: Mapping[int, SizingMetrics], goal: CalcGoal, rules: 
     result = Calculation(goal, CalcOutput())
     usable = [level for number, level in metrics.items() if find_unusable_reason(number, level) is None]
     calls = any(level.llm_latency_p95 for level in usable) or not any(level.workflow_runtime_p95 for level in usable)
-    result.left_out = {
-        number: reason
-        for number, level in metrics.items()
-        if (reason := _find_exclusion_reason(number, level, calls=calls))
-    }
+    for number, level in metrics.items():
+        reason = find_unusable_reason(number, level)
+        if reason is None and not level.workflow_runtime_p95:
+            reason = "no workflow runtime"
+        if reason is None and calls and not level.llm_latency_p95:
+            reason = "no LLM latency, though other levels have one"
+        if reason is None and level.alerts.workflow_interrupted:
+            reason = INTERRUPTED_REASON
+        if reason is not None:
+            result.left_out[number] = reason
     fit_levels = {number: level for number, level in metrics.items() if number not in result.left_out}
     result.notices = _level_notices(metrics, fit_levels, calls=calls)
-    result.fits = _fit_lines(fit_levels, rules, calls=calls)
-    result.output.fit_results = FitResults(
-        llm_latency_fit=_line_for_file(result.fits["llm_latency"]),
-        wf_runtime_fit=_line_for_file(result.fits["wf_runtime"]),
-    )
+    loads, used = list(fit_levels), fit_levels.values()
+    result.fits["wf_runtime"] = fit_line(loads, [level.workflow_runtime_p95 for level in used], rules)
+    result.fits["llm_latency"] = Fit(None, "the workflow makes no LLM calls")
+    if calls:
+        result.fits["llm_latency"] = fit_line(loads, [level.llm_latency_p95 for level in used], rules)
+    lines = {f"{metric}_fit": vars(fit.line) for metric, fit in result.fits.items() if fit.line is not None}
+    result.output.fit_results = FitResults.model_validate(lines)
     for number, level in metrics.items():
         result.output.calc_data[number] = LevelData(sizing_metrics=level)
         if number in fit_levels:
             _fill_level(result.output.calc_data[number], number, result, calls=calls)
-    result.answers = [_answer_metric(metric, goal, result.fits[metric]) for metric in goal.targeted_metrics]
-    gpus = {answer.metric: answer.gpus for answer in result.answers}
-    result.output.gpu_estimates = GpuEstimates(
-        gpu_estimate_by_wf_runtime=gpus.get("wf_runtime"), gpu_estimate_by_llm_latency=gpus.get("llm_latency")
-    )
+    for metric in goal.targeted_metrics:
+        fit, limit_s = result.fits[metric], goal.limit_s(metric)
+        estimate = Estimate(None, fit.reason)
+        if fit.line is not None:
+            users, test_gpus = goal.target_users, goal.test_gpu_count
+            estimate = gpus_by_slope(fit.line, target_s=limit_s, users=users, test_gpus=test_gpus)
+        result.answers.append(CalcAnswer(metric, limit_s, estimate.gpus, estimate.reason, estimate.refused))
+    gpus = {f"gpu_estimate_by_{answer.metric}": answer.gpus for answer in result.answers}
+    result.output.gpu_estimates = GpuEstimates.model_validate(gpus)
     return result
-
-
-def _find_exclusion_reason(number: int, level: SizingMetrics, *, calls: bool) -> str | None:
-    if reason := find_unusable_reason(number, level):
-        return reason
-    if not level.workflow_runtime_p95:
-        return "no workflow runtime"
-    if calls and not level.llm_latency_p95:
-        return "no LLM latency, though other levels have one"
-    return INTERRUPTED_REASON if level.alerts.workflow_interrupted else None
 
 
 def _level_notices(
@@ -439,30 +411,6 @@ def _level_notices(
     return notices
 
 
-def _fit_lines(fit_levels: Mapping[int, SizingMetrics], rules: FitRules, *, calls: bool) -> dict[CalcMetric, Fit]:
-    """Fit for each metric a line of p95 seconds over concurrency; `calls` tells if the workflow makes LLM calls."""
-    levels = list(fit_levels)
-    runtime = fit_line(levels, [fit_levels[n].workflow_runtime_p95 for n in levels], rules)
-    if not calls:
-        return {"wf_runtime": runtime, "llm_latency": Fit(None, "the workflow makes no LLM calls")}
-    return {
-        "wf_runtime": runtime,
-        "llm_latency": fit_line(levels, [fit_levels[n].llm_latency_p95 for n in levels], rules),
-    }
-
-
-def _line_for_file(fit: Fit) -> LineFit | None:
-    line = fit.line
-    if line is None:
-        return None
-    return LineFit(
-        slope=line.slope,
-        intercept=line.intercept,
-        r_squared=line.r_squared,
-        outliers_removed=list(line.outliers_removed),
-    )
-
-
 def _fill_level(data: LevelData, number: int, result: Calculation, *, calls: bool) -> None:
     """Fill in the outliers of a usable level and, with a goal, its rough GPUs and items over the target."""
     outlier = {
@@ -473,7 +421,7 @@ def _fill_level(data: LevelData, number: int, result: Calculation, *, calls: boo
     if not goal.targeted_metrics:
         return
     llm, runtime = goal.target_llm_latency_s, goal.target_workflow_runtime_s
-    rough = rough_gpus(
+    data.gpu_estimates = rough_gpus(
         number,
         llm_latency_s=level.llm_latency_p95,
         wf_runtime_s=level.workflow_runtime_p95,
@@ -482,21 +430,13 @@ def _fill_level(data: LevelData, number: int, result: Calculation, *, calls: boo
         users=goal.target_users,
         test_gpus=goal.test_gpu_count,
     )
-    data.gpu_estimates.gpu_estimate_by_wf_runtime = rough.by_wf_runtime
-    data.gpu_estimates.gpu_estimate_by_llm_latency = rough.by_llm_latency if calls else None
+    if not calls:
+        data.gpu_estimates.gpu_estimate_by_llm_latency = None
     items = level.per_item_metrics.values()
     data.alerts.num_items_greater_than_target_latency = sum(llm > 0 and item.llm_latency > llm for item in items)
     data.alerts.num_items_greater_than_target_runtime = sum(
         runtime > 0 and item.workflow_runtime > runtime for item in items
     )
-
-
-def _answer_metric(metric: CalcMetric, goal: CalcGoal, fit: Fit) -> CalcAnswer:
-    limit_s = goal.limit_s(metric)
-    if fit.line is None:
-        return CalcAnswer(metric, limit_s, None, fit.reason)
-    estimate = gpus_by_slope(fit.line, target_s=limit_s, users=goal.target_users, test_gpus=goal.test_gpu_count)
-    return CalcAnswer(metric, limit_s, estimate.gpus, estimate.reason, estimate.refused)
 
 
 class Options(StrictModel):

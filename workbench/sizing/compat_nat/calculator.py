@@ -104,13 +104,18 @@ def run_calculation(options: Options, *, report: Callable[[str], None] | None = 
     """Run a calculation; `report` is called with progress messages of an online run."""
     check_options(options)
     if not options.offline:
-        return run_online(options, report or _discard_line)
+        return run_online(options, report or (lambda _: None))
     assert options.output_dir is not None
     levels = calc_file.read_recorded_levels(options.output_dir)
     result = CalculationResult(
         calculate_gpus(levels.metrics, options.goal, options.rules), notices=list(levels.notices)
     )
-    result.notices += [*_note_mixed_jobs(levels), *result.calculation.notices]
+    if len(jobs := list(dict.fromkeys(levels.source.values()))) > 1:
+        numbers = {job: [number for number, source in levels.source.items() if source == job] for job in jobs}
+        parts = [f"{format_items(listed, MAX_SHOWN)} of {job}" for job, listed in numbers.items()]
+        about = f"the line uses levels of {len(jobs)} jobs, each level from its newest job"
+        result.notices.append(f"{about}: {'; '.join(parts)}")
+    result.notices += result.calculation.notices
     result.facts = {"mode": "offline", "source": {str(number): job for number, job in levels.source.items()}}
     if options.write:
         result.folder = calc_outputs.create_job_folder(options.output_dir, "offline")
@@ -125,13 +130,8 @@ def write_calculation_job(result: CalculationResult, options: Options, mode: cal
     assert result.folder is not None
     assert options.output_dir is not None
     older = [job for job in calc_file.list_job_folders(options.output_dir / mode) if job != result.folder]
-    poor = (
-        "was stopped"
-        if result.facts.get("stopped")
-        else ""
-        if result.calculation.levels_in_fit
-        else "has no usable level"
-    )
+    poor = "" if result.calculation.levels_in_fit else "has no usable level"
+    poor = "was stopped" if result.facts.get("stopped") else poor
     if older and options.remove_older and poor:
         result.notices.append(f"{len(older)} older {mode} job(s) kept, because this one {poor}")
     if older and not options.remove_older:
@@ -160,20 +160,6 @@ def calculate_from_levels(
         raise InputError("load is too large", where="levels", found=format_items(beyond, MAX_SHOWN), allowed=allowed)
     result = calculate_gpus(metrics, goal, rules)
     return CalculationResult(result, notices=list(result.notices), facts={"mode": "memory"})
-
-
-def _note_mixed_jobs(levels: calc_file.RecordedLevels) -> list[str]:
-    """Notice with the levels of each job if the line uses several jobs."""
-    jobs = list(dict.fromkeys(levels.source.values()))
-    if len(jobs) < 2:
-        return []
-    parts = [f"{format_items([n for n, of in levels.source.items() if of == job], MAX_SHOWN)} of {job}" for job in jobs]
-    return [f"the line uses levels of {len(jobs)} jobs, each level from its newest job: {'; '.join(parts)}"]
-
-
-def _discard_line(line: str) -> None:
-    """Discard a message."""
-    del line
 
 
 @dataclass
@@ -205,7 +191,13 @@ def run_online(options: Options, report: Callable[[str], None]) -> CalculationRe
     measured = OnlineMeasurement()
 
     def save_level(level: int) -> None:
-        report(_format_level(level, measured))
+        metrics = measured.metrics[level]
+        text = f"concurrency {level}: {len(metrics.per_item_metrics)} runs"
+        if metrics.per_item_metrics:
+            text += f", p95 runtime {metrics.workflow_runtime_p95:.4g} s, LLM {metrics.llm_latency_p95:.4g} s"
+        if failed := measured.failures.get(level):
+            text += f"; stopped by a failure ({failed['first']}), {failed['not_begun']} not begun"
+        report(text)
         result.calculation = calculate_gpus(measured.metrics, options.goal, options.rules)
         if result.folder is not None:
             calc_file.write_calc_file(result.folder / calc_file.CALC_FILE_NAME, result.calculation.output)
@@ -215,7 +207,18 @@ def run_online(options: Options, report: Callable[[str], None]) -> CalculationRe
     except KeyboardInterrupt:
         measured.stopped = True
     result.notices = [*rows.notices, *_build_notices(options, levels, measured), *result.calculation.notices]
-    result.facts = _build_facts(options, rows, measured)
+    # Keys of nested mappings are levels of concurrency.
+    result.facts = {
+        "mode": "online",
+        "driven": measured.driven,
+        "clock": "server events" if options.endpoint is None or options.server_clock else "client",
+        "dataset_rows": len(rows.rows),
+        "num_passes": options.num_passes,
+        "seed": options.seed,
+        "failures": {str(level): failed for level, failed in measured.failures.items()},
+        "clock_gap_s": {str(level): gap_s for level, gap_s in measured.gaps.items()},
+        "stopped": measured.stopped,
+    }
     if result.folder is not None:
         write_calculation_job(result, options, "online")
     return result
@@ -311,16 +314,6 @@ def level_metrics(runs: list[WorkflowRun]) -> SizingMetrics:
     )
 
 
-def _format_level(level: int, measured: OnlineMeasurement) -> str:
-    metrics = measured.metrics[level]
-    text = f"concurrency {level}: {len(metrics.per_item_metrics)} runs"
-    if metrics.per_item_metrics:
-        text += f", p95 runtime {metrics.workflow_runtime_p95:.4g} s, LLM {metrics.llm_latency_p95:.4g} s"
-    if failed := measured.failures.get(level):
-        text += f"; stopped by a failure ({failed['first']}), {failed['not_begun']} not begun"
-    return text
-
-
 def _build_notices(options: Options, levels: tuple[int, ...], measured: OnlineMeasurement) -> list[str]:
     """Notices about an online measurement: missing levels and targets, waits before the server, failures."""
     goal, notices = options.goal, []
@@ -350,18 +343,3 @@ def _build_notices(options: Options, levels: tuple[int, ...], measured: OnlineMe
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.items() if kind not in ("not_begun", "first"))
         notices.append(f"concurrency {level} is tagged as interrupted: {kinds}; first: {failed['first']}")
     return notices
-
-
-def _build_facts(options: Options, rows: eval_dataset.Dataset, measured: OnlineMeasurement) -> dict[str, Any]:
-    """Facts about an online measurement for the output file; keys of nested mappings are levels of concurrency."""
-    return {
-        "mode": "online",
-        "driven": measured.driven,
-        "clock": "server events" if options.endpoint is None or options.server_clock else "client",
-        "dataset_rows": len(rows.rows),
-        "num_passes": options.num_passes,
-        "seed": options.seed,
-        "failures": {str(level): failed for level, failed in measured.failures.items()},
-        "clock_gap_s": {str(level): gap_s for level, gap_s in measured.gaps.items()},
-        "stopped": measured.stopped,
-    }

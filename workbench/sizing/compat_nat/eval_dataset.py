@@ -15,7 +15,7 @@ import random
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -178,7 +178,8 @@ def _parse_yaml_file(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError("config file is not UTF-8 text", where=path, found=f"byte {error.start}") from error
     try:
-        document = yaml.safe_load(_VARIABLE.sub(_resolve_variable, text))
+        filled = _VARIABLE.sub(lambda match: os.environ.get(match["name"]) or match["default"] or "", text)
+        document = yaml.safe_load(filled)
     except (yaml.YAMLError, RecursionError) as error:
         # The error's own text would quote the line, in which a variable may have been put.
         mark = getattr(error, "problem_mark", None)
@@ -190,10 +191,6 @@ def _parse_yaml_file(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError("config file is no mapping", where=path, found=type(document).__name__)
     return document
-
-
-def _resolve_variable(match: re.Match[str]) -> str:
-    return os.environ.get(match["name"]) or match["default"] or ""
 
 
 def _merge_mappings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -300,12 +297,26 @@ def read_dataset(config_file: str | Path) -> Dataset:
     """
     config_file = Path(config_file)
     config = _parse_dataset_config(load_nat_yaml(config_file), config_file)
-    path = _find_dataset_file(config.file_path, config_file)
+    path = next((one for one in (config.file_path, config_file.parent / config.file_path) if one.is_file()), None)
+    if path is None:
+        where = f"{config_file}, eval.general.dataset.file_path"
+        raise InputError("there is no such dataset", where=where, found=config.file_path)
     rows, notices = read_dataset_rows(path, config.kind)
     if len(rows) > MAX_ROWS:
         raise InputError("too many rows in the dataset", where=path, found=f"{len(rows):,}", allowed=f"{MAX_ROWS:,}")
-    rows = _filter_rows(rows, config.filter)
-    rows = _drop_duplicate_ids(rows, config.id_key)
+    for entry, keep in ((config.filter.allowlist, True), (config.filter.denylist, False)) if config.filter else ():
+        for column, patterns in (entry.field if entry else {}).items():
+            # A column that is not there filters nothing: the toolkit's rule.
+            if any(column in row for row in rows):
+                names = list(map(str, patterns))
+                rows = [
+                    row for row in rows if any(fnmatch.fnmatch(str(row.get(column)), name) for name in names) == keep
+                ]
+    if any(config.id_key in row for row in rows):
+        first: dict[str, Row] = {}
+        for row in rows:
+            first.setdefault(json.dumps(row.get(config.id_key), default=str), row)
+        rows = list(first.values())
     if not config.structure.disable:
         rows = _drop_rows_without_question(rows, config.structure.question_key, path, notices)
     if not rows:
@@ -342,41 +353,6 @@ def _parse_dataset_config(document: Mapping[str, Any], where: Path) -> DatasetCo
         raise ConfigError(
             "dataset section not understood", where=f"{where}, eval.general.dataset", found=problems
         ) from error
-
-
-def _find_dataset_file(file_path: Path, config_file: Path) -> Path:
-    for path in (file_path, config_file.parent / file_path):
-        if path.is_file():
-            return path
-    raise InputError(
-        "there is no such dataset", where=f"{config_file}, eval.general.dataset.file_path", found=file_path
-    )
-
-
-def _filter_rows(rows: list[Row], chosen: Filter | None) -> list[Row]:
-    """Keep the rows that match every allowlist and no denylist; a column that no row has filters nothing."""
-    if chosen is None:
-        return rows
-    for entry, keep in ((chosen.allowlist, True), (chosen.denylist, False)):
-        for column, patterns in (entry.field if entry else {}).items():
-            # A column that is not there filters nothing: the toolkit's rule.
-            if any(column in row for row in rows):
-                rows = [row for row in rows if _matches_any_pattern(row.get(column), patterns) == keep]
-    return rows
-
-
-def _matches_any_pattern(value: Any, patterns: Iterable[object]) -> bool:
-    return any(fnmatch.fnmatch(str(value), str(pattern)) for pattern in patterns)
-
-
-def _drop_duplicate_ids(rows: list[Row], id_key: str) -> list[Row]:
-    """Keep the first row of each id; rows stay as they are if none has an id."""
-    if not any(id_key in row for row in rows):
-        return rows
-    first: dict[str, Row] = {}
-    for row in rows:
-        first.setdefault(json.dumps(row.get(id_key), default=str), row)
-    return list(first.values())
 
 
 def _drop_rows_without_question(rows: list[Row], key: str, path: Path, notices: list[str]) -> list[Row]:

@@ -107,7 +107,12 @@ def load_pair(
             names = [str(folder) for folder in recordings]
         if len(set(names)) < len(names):
             raise ConfigError("a recording is named twice", found=names)
-        loaded = [_load_recorded_pair(folder, baseline, candidate, first_runs) for folder in recordings]
+        loaded = [
+            pairs.load_recorded_pair(folder, baseline, candidate, first_runs=first_runs)
+            if is_recording(str(folder)) or not folder.is_dir() or baseline or candidate
+            else pairs.load_pair_from_folder(folder, first_runs=first_runs)
+            for folder in recordings
+        ]
         return pairs.join_pairs(dict(zip(names, loaded, strict=True)))
     if not baseline_logs or not candidate_logs:
         raise ConfigError(
@@ -116,12 +121,6 @@ def load_pair(
         )
     labels = (baseline or "baseline", candidate or "candidate") if baseline or candidate else None
     return pairs.load_pair_from_logs(baseline_logs, candidate_logs, labels, first_runs=first_runs)
-
-
-def _load_recorded_pair(folder: Path, baseline: str | None, candidate: str | None, first_runs: pairs.FirstRuns) -> Pair:
-    if is_recording(str(folder)) or not folder.is_dir() or baseline or candidate:
-        return pairs.load_recorded_pair(folder, baseline, candidate, first_runs=first_runs)
-    return pairs.load_pair_from_folder(folder, first_runs=first_runs)
 
 
 def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, level: float, as_json: bool) -> NoReturn:
@@ -225,7 +224,7 @@ def _list_pair_notes(pair: Pair) -> list[str]:
 
 
 def _write_run(out: Path, command: str, pair: Pair, answer: str, config: dict[str, object], frames: Frames) -> None:
-    title = {"generate": "Factors", "validate": "Validation"}[command]
+    title = "Factors" if command == "generate" else "Validation"
     run = run_folder.start_run(
         "speedup", folder=out, title=title, config=config, command=f"workbench speedup {command}"
     )
@@ -275,14 +274,12 @@ def _end_with_unusable(unusable: Mapping[str, str], what: str) -> None:
         raise typer.Exit(ExitCode.INVALID)
 
 
-def generate_seed_factors(cpu: str, gpu: str, output: Path, *, verbose: bool) -> None:
-    """Write the factor file of the original generator; exit code 1 with unusable logs."""
-    unusable: dict[str, str] = {}
-    _generate_seed_factors(cpu, gpu, output, unusable, verbose=verbose)
-    _end_with_unusable(unusable, "not used")
-
-
-def _generate_seed_factors(cpu: str, gpu: str, output: Path, unusable: dict[str, str], *, verbose: bool) -> None:
+def generate_seed_factors(
+    cpu: str, gpu: str, output: Path, *, verbose: bool, unusable: dict[str, str] | None = None
+) -> None:
+    """Write the factor file of the original generator; exit code 1 with unusable logs, unless `unusable` gets them."""
+    left_out = unusable
+    unusable = {} if unusable is None else unusable
     plain = _load_seed_applications(cpu, unusable, accelerated=False)
     accelerated = _load_seed_applications(gpu, unusable, accelerated=True)
     accelerated = keep_usable(accelerated, factor_files.check_stage_durations, lambda app: app.where, unusable)
@@ -292,6 +289,8 @@ def _generate_seed_factors(cpu: str, gpu: str, output: Path, unusable: dict[str,
     if verbose:
         print_text(result.format_details().rstrip("\n"))
     print_text(f"written: {output} ({len(result.get_factors())} operators; {GUIDE})", err=True)
+    if left_out is None:
+        _end_with_unusable(unusable, "not used")
 
 
 def write_seed_profiles(eventlogs: Sequence[str], folder: Path) -> None:
@@ -368,7 +367,7 @@ def validate_seed_method(
         if cpu_profile is None:
             write_profile_folder([cpu_log], output / "cpu_profile", unusable=unusable)
         plain, scores = str(cpu_profile or output / "cpu_profile"), output / "generatedScores.csv"
-        _generate_seed_factors(plain, accelerated, scores, unusable, verbose=verbose)
+        generate_seed_factors(plain, accelerated, scores, verbose=verbose, unusable=unusable)
         factors = factor_files.read_factor_file(scores)
     not_estimated: dict[str, str] = {}
     estimates = estimate_applications([cpu_log], factors, unusable=not_estimated)
