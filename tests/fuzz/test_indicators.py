@@ -116,7 +116,7 @@ def test_damaged_documents_of_amun_become_sessions_or_problems(content: bytes, n
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
         out = place / "out"
-        report = harmless(lambda: amun_import.import_documents([place / "given"], out), writes=out)
+        report = harmless(lambda: import_results("amun", [place / "given"], out), writes=out)
         problems = amun_import.ReadProblems()
         harmless(lambda: list(amun_import.read_raw_runs(place / "given", problems)))
         assert report is None or isinstance(report.problems, list)

@@ -13,10 +13,11 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.analysis.effects import build_judgement, detect_drift, estimate_effects
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.compat_thoth import amun_import
-from workbench.indicators.compat_thoth.amun_import import import_documents
 from workbench.indicators.contract.indicator import Indicator, check, parameter, result
 from workbench.indicators.store.archive import read_results, read_session
 from workbench.indicators.store.archive_sync import sync_sessions
+from workbench.indicators.store.benchmark_import import import_results
+from workbench.indicators.store.import_formats import ImportOptions
 from workbench.indicators.store.session_import import ImportReport
 from workbench.indicators.store.sql_database import open_database
 from workbench.indicators.store.sql_queries import Filters, run_query
@@ -62,6 +63,10 @@ def specification(version: str = "2.2.0", **more: Any) -> dict[str, Any]:
             "requirements_locked": {"default": {"tensorflow": {"version": f"=={version}", "hashes": ["sha256:1"]}}},
         },
     } | more
+
+
+def import_documents(paths: list[Path], out: Path, **options: Any) -> ImportReport:
+    return import_results("amun", paths, out, ImportOptions(**options))
 
 
 def inspection(folder: Path, *found: Any, specified: dict[str, Any] | None = None) -> Path:
@@ -311,7 +316,7 @@ def test_an_indicator_of_ones_own_may_be_named_and_its_checks_count(tmp_path: Pa
     document = {"name": "PiOwn", "@parameters": {"n": 1}, "@result": {"elapsed_ms": 2.0}, "@checks": {"ulp": 3.0}}
 
     unknown = imported(tmp_path, result_of(document))
-    known = import_documents([tmp_path / "in"], tmp_path / "out", indicators=[PiOwn])
+    known = import_documents([tmp_path / "in"], tmp_path / "out", indicators=(f"{__name__}:PiOwn",))
 
     assert runs_of(unknown)[0]["status"] == "invalid document"
     (run,) = runs_of(known)

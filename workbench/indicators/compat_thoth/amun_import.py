@@ -6,12 +6,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.core import redaction
+from workbench.core.data_files import measure_depth
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import read_up_to
 from workbench.indicators.compat_thoth import thoth_indicators
@@ -21,7 +22,7 @@ from workbench.indicators.contract.indicator import Indicator
 from workbench.indicators.store import session_import
 from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, OUTSIDE, SESSION_FILE, Arm, is_inside
 from workbench.indicators.store.import_formats import ImportFormat, ImportOptions
-from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport, get_part, text_or_empty
 
 MAX_PACKAGES = 5000
 _PACKAGES = ("packages", "dev-packages", "default", "develop")
@@ -44,19 +45,31 @@ def build_arm(
     component.
     `names`: Names that are taken: name to key. What is given here gets a name of its own.
     """
-    packages = list_locked_packages(specification)
-    python = _read_python_version(specification, document)
+    lock_section = get_part(specification, "python", "requirements_locked", "default")
+    requirements = get_part(specification, "python", "requirements")
+    packages: dict[str, str] = {}
+    for name, entry in sorted(lock_section.items())[:MAX_PACKAGES]:
+        if isinstance(name, str):
+            # Those from a repository have no version.
+            match = _VERSION.fullmatch(text_or_empty(get_part({"entry": entry}, "entry").get("version")).strip())
+            packages[name[:200]] = match[1] if match else ""
+    # As the specification asks for it, else as the run told.
+    requires, environment = get_part(requirements, "requires"), get_part(document, "runtime_environment")
+    python = (text_or_empty(requires.get("python_version")) or text_or_empty(environment.get("python_version")))[:20]
     notes: dict[str, str] = {"source": "imported"}
     for key in ("base", "packages", "python_packages"):
         if specification.get(key):
             notes[key] = _format_field(_remove_secrets(specification[key]))
-    lock = json.dumps(_get_lock_section(specification), sort_keys=True) if packages else ""
+    lock = json.dumps(lock_section, sort_keys=True) if packages else ""
     identity: list[Any] = [lock, python, {key: value for key, value in notes.items() if key != "source"}]
     if not packages:
         notes["stack"] = "unknown: there is no lock"
-        identity += [component, _format_field(_get_python_part(specification).get("requirements"))]
+        identity += [component, _format_field(get_part(specification, "python").get("requirements"))]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    name = _format_stack_name(specification, packages, component)
+    name = component or "unknown stack"
+    if packages and (asked := [str(package) for package in get_part(requirements, "packages")][:3]):
+        # The requested packages with the versions that they became: tensorflow 2.2.0.
+        name = ", ".join(f"{package} {packages.get(package, '')}".strip()[:60] for package in asked)
     if names.setdefault(name, key) != key:
         name = f"{name} {key[:6]}"
         names.setdefault(name, key)
@@ -69,16 +82,6 @@ def build_arm(
         lock_sha256=hashlib.sha256(lock.encode()).hexdigest() if lock else "",
         notes=notes,
     )
-
-
-def list_locked_packages(specification: Mapping[str, Any]) -> dict[str, str]:
-    """Name to version of the packages in the lock; those without a version, from a repository, have theirs empty."""
-    lock = _get_lock_section(specification)
-    return {
-        str(name)[:200]: _parse_lock_version(entry)
-        for name, entry in sorted(lock.items())[:MAX_PACKAGES]
-        if isinstance(name, str)
-    }
 
 
 def clean_specification(specification: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,72 +129,26 @@ def is_secret_name(name: str) -> bool:
     return any(word.endswith(("key", "keys")) or word in ("pat", "pats") for word in words)
 
 
-def _get_python_part(specification: Mapping[str, Any]) -> Mapping[str, Any]:
-    section = specification.get("python")
-    return section if isinstance(section, Mapping) else {}
-
-
-def _get_lock_section(specification: Mapping[str, Any]) -> Mapping[str, Any]:
-    locked = _get_python_part(specification).get("requirements_locked")
-    section = locked.get("default") if isinstance(locked, Mapping) else None
-    return section if isinstance(section, Mapping) else {}
-
-
-def _parse_lock_version(entry: Any) -> str:
-    text = entry.get("version") if isinstance(entry, Mapping) else None
-    match = _VERSION.fullmatch(text.strip()) if isinstance(text, str) else None
-    return match[1] if match else ""
-
-
-def _read_python_version(specification: Mapping[str, Any], document: Mapping[str, Any]) -> str:
-    """Python's version as the specification asks for it, else as the run told; empty if unknown."""
-    requirements = _get_python_part(specification).get("requirements")
-    requires = requirements.get("requires") if isinstance(requirements, Mapping) else None
-    environment = document.get("runtime_environment")
-    versions = (
-        requires.get("python_version") if isinstance(requires, Mapping) else None,
-        environment.get("python_version") if isinstance(environment, Mapping) else None,
-    )
-    return next((text[:20] for text in versions if isinstance(text, str) and text), "")
-
-
-def _format_stack_name(specification: Mapping[str, Any], packages: Mapping[str, str], component: str | None) -> str:
-    """Format the requested packages with the versions that they became: tensorflow 2.2.0."""
-    requirements = _get_python_part(specification).get("requirements")
-    direct = requirements.get("packages") if isinstance(requirements, Mapping) else None
-    names = [str(name) for name in direct][:3] if isinstance(direct, Mapping) else []
-    if names and packages:
-        return ", ".join(f"{name} {packages.get(name, '')}".strip()[:60] for name in names)
-    return component or "unknown stack"
-
-
 def _format_field(value: Any) -> str:
     """A field as a short text without users in its URLs."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     return redaction.strip_user_info(text)[:500]
 
 
-def import_documents(
-    paths: Iterable[Path],
-    out: Path,
-    *,
-    indicators: Iterable[type[Indicator]] = (),
-    baseline: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+def _import_paths(
+    paths: list[Path], out: Path, options: ImportOptions, progress: Callable[[int, int], None] | None
 ) -> ImportReport:
-    """Make sessions of Amun's documents, old layouts and new.
+    """Make sessions, one for each machine, of Amun's documents in old layouts and new; the first stack is the baseline.
 
-    `paths`: Inspections' folders, folders of them, single documents, or folders of those; the first stack is the
-    baseline.
-    `out`: Folder below which each session (one for each machine) gets its own.
-    `indicators`: Classes that documents may name, beside those that are shipped and those of the old contract.
+    `paths`: Inspections' folders, folders of them, single documents, or folders of those.
     """
-    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
+    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators, load_indicator
 
-    by_name = {indicator.__name__: indicator for indicator in (*list_shipped_indicators(), *indicators)}
+    named = [load_indicator(name) for name in options.indicators]
+    by_name = {indicator.__name__: indicator for indicator in (*list_shipped_indicators(), *named)}
     problems, notices = ReadProblems(), dict[str, int]()
     # Each file once, however many of the paths lead to it.
-    by_path = {raw.path.resolve(): raw for path in paths for raw in read_raw_runs(Path(path), problems)}
+    by_path = {raw.path.resolve(): raw for path in paths for raw in read_raw_runs(path, problems)}
     raw_runs = list(by_path.values())
     judged = []
     for index, raw in enumerate(raw_runs):
@@ -203,9 +160,8 @@ def import_documents(
         raise InputError("no readable run", found=lines or None)
     runs = _assemble_runs(judged)
     notes = [f"{notice} ({count} document(s))" for notice, count in notices.items()]
-    return ImportReport(
-        session_import.write_sessions(runs, out, baseline=baseline, notes=notes), problems.found, notices
-    )
+    sessions = session_import.write_sessions(runs, out, baseline=options.baseline, notes=notes)
+    return ImportReport(sessions, problems.found, notices)
 
 
 @dataclass(frozen=True)
@@ -272,14 +228,12 @@ def _validate_output(
 
 def _clean_result(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result without the names of machines, its times under today's names."""
-    hwinfo = result.get("hwinfo") if isinstance(result.get("hwinfo"), Mapping) else {}
-    platform = hwinfo.get("platform") if isinstance(hwinfo, Mapping) else {}
-    node = platform.get("node") if isinstance(platform, Mapping) else None
-    names = (result.get("hostname"), result.get("node"), node)
+    hwinfo, platform = get_part(result, "hwinfo"), get_part(result, "hwinfo", "platform")
+    names = (result.get("hostname"), result.get("node"), platform.get("node"))
     # A short name would be found in other words.
     hosts = [name for name in names if isinstance(name, str) and len(name) >= 6]
     fields = {key: value for key, value in result.items() if key not in ("hostname", "node")}
-    if isinstance(hwinfo, Mapping) and isinstance(platform, Mapping):
+    if platform:
         fields["hwinfo"] = {**hwinfo, "platform": {key: value for key, value in platform.items() if key != "node"}}
     cleaned: dict[str, Any] = redaction.redact_value(fields, hosts)
     cleaned.setdefault("stdout", None)
@@ -451,7 +405,16 @@ def _read_single_document(path: Path, problems: ReadProblems) -> Iterator[RawRun
     """The run of a single file."""
     try:
         stdout = path.suffix == ".stdout"
-        document = {"stdout": _read_output(path, problems)} if stdout else _read_object(path, problems)
+        document: dict[str, Any]
+        if not stdout:
+            document = _read_object(path, problems)
+        else:
+            # What a script printed: its JSON, or the text where it is none.
+            text = problems.read_bytes(path).decode("utf-8", "replace")
+            try:
+                document = {"stdout": _check_json(json.loads(text))}
+            except (ValueError, RecursionError):
+                document = {"stdout": text}
     except InputError as error:
         problems.add_problem(path, error)
         return
@@ -507,38 +470,18 @@ def _read_object(path: Path, problems: ReadProblems) -> dict[str, Any]:
         raise InputError("not readable JSON", found=str(error)[:120]) from None
     if not isinstance(document, dict):
         raise InputError("a JSON object is needed", found=type(document).__name__)
-    return _check_depth(document)
+    return _check_json(document)
 
 
-def _read_output(path: Path, problems: ReadProblems) -> Any:
-    """Read what a script printed: its JSON, or the text where it is not JSON."""
-    text = problems.read_bytes(path).decode("utf-8", "replace")
-    try:
-        return _check_depth(json.loads(text))
-    except (ValueError, RecursionError):
-        return text
-
-
-def _check_depth(document: _Any) -> _Any:
-    """JSON data that is not nested so deep that what walks over it would fail."""
-    level: list[Any] = [document]
-    for _ in range(MAX_DEPTH):
-        inner = [
-            list(node.values()) if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)
-        ]
-        level = [node for nodes in inner for node in nodes if isinstance(node, dict | list)]
-        if not level:
-            return _check_encodable(document)
-    raise InputError(f"nested more than {MAX_DEPTH} deep", found="a deeper one")
-
-
-def _check_encodable(document: _Any) -> _Any:
+def _check_json(document: _Any) -> _Any:
+    """JSON data that what walks over it can bear, and that a file can hold."""
+    if measure_depth(document, MAX_DEPTH) > MAX_DEPTH:
+        raise InputError(f"nested more than {MAX_DEPTH} deep", found="a deeper one")
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise InputError(
-            "half of a pair of code units in a text", found="a text that cannot be stored in a file"
-        ) from None
+        found = "a text that cannot be stored in a file"
+        raise InputError("half of a pair of code units in a text", found=found) from None
     return document
 
 
@@ -548,15 +491,6 @@ def _is_amun(path: Path) -> bool:
         marks = ("results/*/result", "build/specification", SESSION_FILE, INSPECTIONS)
         return any(next(path.glob(mark), None) is not None for mark in marks)
     return path.suffix == ".stdout" or not path.exists()
-
-
-def _import_paths(
-    paths: list[Path], out: Path, options: ImportOptions, progress: Callable[[int, int], None] | None
-) -> ImportReport:
-    from workbench.indicators.shipped.indicator_classes import load_indicator
-
-    classes = [load_indicator(name) for name in options.indicators]
-    return import_documents(paths, out, indicators=classes, baseline=options.baseline, progress=progress)
 
 
 FORMAT = ImportFormat(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 from workbench.core.errors import InputError
 from workbench.indicators.store.benchmark_import import (
@@ -18,6 +17,7 @@ from workbench.indicators.store.benchmark_import import (
 )
 from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
 from workbench.indicators.store.result_files import ResultFile
+from workbench.indicators.store.session_import import get_part
 
 NOUN = "result of CodSpeed"
 _WALLTIME = "pytest --codspeed --codspeed-mode walltime"
@@ -28,24 +28,19 @@ def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet
     """The benchmarks of each document of a file."""
     for document in file.read_documents(NOUN, context.notices, do=_WALLTIME):
         rows = require_rows(document, "benchmarks", NOUN, file.path)
-        instrument = _get_part(document, "instrument").get("type")
+        instrument = get_part(document, "instrument").get("type")
         if instrument != "walltime":
             raise InputError("no times in this file", where=file.path, found=str(instrument)[:40], do=_WALLTIME)
-        python = str(_get_part(_get_part(document, "python"), "sysconfig").get("py_version") or "")[:20]
+        python = str(get_part(document, "python", "sysconfig").get("py_version") or "")[:20]
         match = _FILE_NAME.match(file.path.name)
         moment = datetime.fromtimestamp(int(match[1]) / 1000, UTC).isoformat() if match else ""
-        stack = f"Python {python}" if python else str(_get_part(document, "creator").get("name") or "CodSpeed")
+        stack = f"Python {python}" if python else str(get_part(document, "creator").get("name") or "CodSpeed")
         measured = Measurement("codspeed", stack=stack, python=python, measured_at=moment)
         names = _shorten_places([str(row.get("uri") or row.get("name")) for row in rows])
         for name, row in zip(names, rows, strict=True):
-            run = judge_value(_get_part(row, "stats").get("median_ns"))
+            run = judge_value(get_part(row, "stats").get("median_ns"))
             measured.benchmarks.append(MeasuredBenchmark(name, "ns", "lower", [run]))
         yield build_set(measured, context)
-
-
-def _get_part(document: Any, key: str) -> Mapping[str, Any]:
-    part = document.get(key) if isinstance(document, Mapping) else None
-    return part if isinstance(part, Mapping) else {}
 
 
 def _shorten_places(names: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.documents import Status
-from workbench.indicators.contract.indicator import Indicator, Value
+from workbench.indicators.contract.indicator import USAGE, Indicator, Value
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import (
     Arm,
@@ -173,12 +173,18 @@ def _build_session(
     """The session of imported runs; `labels` maps keys of cases to their labels."""
     things = list({run.thing.key: run.thing for run in runs}.values())
     pairs = {(run.arm.name, run.thing.key) for run in runs}
-    starts = sorted(filter(None, (_text_or_empty(run.document.get("start_datetime")) for run in runs)))
-    ends = sorted(filter(None, (_text_or_empty(run.document.get("end_datetime")) for run in runs)))
+    starts = sorted(filter(None, (text_or_empty(run.document.get("start_datetime")) for run in runs)))
+    ends = sorted(filter(None, (text_or_empty(run.document.get("end_datetime")) for run in runs)))
     cases = []
     for thing in things:
         skipped = {arm.name: "no run was imported" for arm in arms if (arm.name, thing.key) not in pairs}
-        cases.append(_build_case(thing, labels[thing.key], skipped))
+        about: dict[str, Any] = {"label": labels[thing.key], "parameters": thing.parameters, "skipped": skipped}
+        if thing.indicator is not None:
+            cases.append(PlannedCase.from_indicator(thing.indicator, version=thing.version, **about))
+        else:
+            # Without a known indicator it has no metrics.
+            about["parameters"] = dict(thing.parameters)
+            cases.append(PlannedCase(indicator=thing.name, indicator_version=thing.version, **about))
     return Session(
         session_id=session_id,
         created_at=starts[0] if starts else "",
@@ -197,23 +203,9 @@ def _build_session(
     )
 
 
-def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> PlannedCase:
-    """The planned case of an imported one; without a known indicator it has no metrics."""
-    if thing.indicator is None:
-        return PlannedCase(
-            label=label,
-            indicator=thing.name,
-            indicator_version=thing.version,
-            parameters=dict(thing.parameters),
-            skipped=skipped,
-        )
-    return PlannedCase.from_indicator(
-        thing.indicator, label=label, version=thing.version, parameters=thing.parameters, skipped=skipped
-    )
-
-
 def _build_result(session: Session, run: ImportedRun, label: str, number: int, position: int) -> Result:
     """The document of an imported run."""
+    usage = get_part(run.document, "usage")
     stdout, exit_code = json.dumps(run.document.get("stdout")), run.document.get("exit_code")
     measured = RunDetails(
         session_id=session.session_id,
@@ -234,15 +226,21 @@ def _build_result(session: Session, run: ImportedRun, label: str, number: int, p
     )
     return Result(
         stdout=run.document.get("stdout"),
-        stderr=_text_or_empty(run.document.get("stderr")),
+        stderr=text_or_empty(run.document.get("stderr")),
         exit_code=exit_code if isinstance(exit_code, int) and not isinstance(exit_code, bool) else None,
-        script_sha256=_text_or_empty(run.document.get("script_sha256")),
-        usage=_select_usage(run.document.get("usage")),
-        start_datetime=_text_or_empty(run.document.get("start_datetime")),
-        end_datetime=_text_or_empty(run.document.get("end_datetime")),
-        os_release=_mapping_or_empty(run.document.get("os_release")),
-        runtime_environment=_mapping_or_empty(run.document.get("runtime_environment")),
-        hwinfo=_mapping_or_empty(run.document.get("hwinfo")),
+        script_sha256=text_or_empty(run.document.get("script_sha256")),
+        usage={
+            name: float(usage[name])
+            for name in USAGE
+            if isinstance(usage.get(name), int | float)
+            and not isinstance(usage[name], bool)
+            and abs(usage[name]) < 2**63
+        },
+        start_datetime=text_or_empty(run.document.get("start_datetime")),
+        end_datetime=text_or_empty(run.document.get("end_datetime")),
+        os_release=dict(get_part(run.document, "os_release")),
+        runtime_environment=dict(get_part(run.document, "runtime_environment")),
+        hwinfo=dict(get_part(run.document, "hwinfo")),
         workbench=measured,
     )
 
@@ -254,24 +252,9 @@ def compute_elapsed_s(start: Any, end: Any) -> float | None:
     return seconds if seconds >= 0 else None
 
 
-def _text_or_empty(value: Any) -> str:
+def text_or_empty(value: Any) -> str:
+    """A text; empty for anything else."""
     return value if isinstance(value, str) else ""
-
-
-def _mapping_or_empty(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def _select_usage(value: Any) -> dict[str, float]:
-    """Select the known fields of resource usage that are numbers."""
-    from workbench.indicators.contract.indicator import USAGE
-
-    usage = _mapping_or_empty(value)
-    return {
-        name: float(usage[name])
-        for name in USAGE
-        if isinstance(usage.get(name), int | float) and not isinstance(usage[name], bool) and abs(usage[name]) < 2**63
-    }
 
 
 def parse_hardware(document: Mapping[str, Any]) -> Hardware:
@@ -281,12 +264,11 @@ def parse_hardware(document: Mapping[str, Any]) -> Hardware:
     >>> found.cpu_model, found.cpu_family, found.cores, found.memory_bytes
     ('Model X', 6, 64, None)
     """
-    hwinfo = _get_part(document, "hwinfo")
-    info, features = _get_part(hwinfo, "cpu_info"), _get_part(hwinfo, "cpu_features")
-    machine = _get_part(_get_part(document, "runtime_environment"), "hardware")
+    info, features = get_part(document, "hwinfo", "cpu_info"), get_part(document, "hwinfo", "cpu_features")
+    machine = get_part(document, "runtime_environment", "hardware")
     flags = features.get("flags") or info.get("flags")
     return build_hardware(
-        model=_clean_text(info.get("brand_raw")) or _clean_text(info.get("brand")) or "unknown",
+        model=text_or_empty(info.get("brand_raw")).strip() or text_or_empty(info.get("brand")).strip() or UNKNOWN,
         family=_find_whole_number(info.get("family"), machine.get("cpu_family")),
         number=_find_whole_number(info.get("model"), machine.get("cpu_model")),
         flags=tuple(sorted({flag for flag in flags if isinstance(flag, str)}))[:MAX_FLAGS]
@@ -338,13 +320,15 @@ def shorten_text(text: str, most: int = 200) -> str:
     return f"{text[: most - 10]}… {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def _get_part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = document.get(key)
-    return value if isinstance(value, Mapping) else {}
+def get_part(document: Any, *keys: str) -> Mapping[str, Any]:
+    """The object at these keys, one within the other; an empty one where there is none.
 
-
-def _clean_text(value: Any) -> str:
-    return value.strip() if isinstance(value, str) else ""
+    >>> get_part({"a": {"b": {"c": 1}}}, "a", "b"), get_part({"a": 7}, "a", "b")
+    ({'c': 1}, {})
+    """
+    for key in keys:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document if isinstance(document, Mapping) else {}
 
 
 def _find_whole_number(*values: Any) -> int | None:
