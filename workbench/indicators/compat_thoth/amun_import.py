@@ -334,35 +334,29 @@ def read_raw_runs(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
             where=path,
             do=f"import it unchanged: workbench indicators sync {path}",
         )
-    has_documents, root = False, path.resolve()
-    for entry in _list_documents(path):
-        has_documents = True
+    root, entries = path.resolve(), [path]
+    if not _is_inspection(path):
+        entries = sorted(path.iterdir())
+        if len(entries) > MAX_FILES:
+            raise InputError("too many files", where=path, found=len(entries), allowed=f"at most {MAX_FILES:,}")
+        entries = [
+            entry
+            for entry in entries
+            if (entry.is_file() and entry.suffix in SUFFIXES) or (entry.is_dir() and _is_inspection(entry))
+        ]
+    for entry in entries:
         if is_inside(entry, root):
             yield from (
                 _read_inspection(entry, problems, root) if entry.is_dir() else _read_single_document(entry, problems)
             )
         else:
             problems.add_problem(entry, OUTSIDE)
-    if not has_documents:
+    if not entries:
         raise InputError(
             "no documents of Amun there",
             where=path,
             allowed="ID/build/specification with ID/results/N/result, *.json or *.stdout",
         )
-
-
-def _list_documents(path: Path) -> list[Path]:
-    """The inspections' folders and single documents of a folder, in order."""
-    if _is_inspection(path):
-        return [path]
-    entries = sorted(path.iterdir())
-    if len(entries) > MAX_FILES:
-        raise InputError("too many files", where=path, found=len(entries), allowed=f"at most {MAX_FILES:,}")
-    return [
-        entry
-        for entry in entries
-        if (entry.is_file() and entry.suffix in SUFFIXES) or (entry.is_dir() and _is_inspection(entry))
-    ]
 
 
 def _is_inspection(path: Path) -> bool:

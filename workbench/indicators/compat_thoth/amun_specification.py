@@ -51,6 +51,10 @@ def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) ->
 
     Development packages take no part.
     """
+    from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+
+    from workbench.indicators.stacks.package_index import this_python_version
+
     where = f"{path}, python.requirements_locked"
     if not isinstance(locked, Mapping) or not isinstance(locked.get("default"), Mapping):
         raise InputError(
@@ -62,24 +66,6 @@ def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) ->
     python: Any = locked
     for key in ("_meta", "requires", "python_version"):
         python = python.get(key) if isinstance(python, Mapping) else None
-    _check_python(python, where, ignored)
-    packages = [
-        _build_package(str(name), entry, where)
-        for name, entry in locked["default"].items()
-        if _is_applicable(entry, where)
-    ]
-    if not packages:
-        raise InputError("an empty lock", where=where)
-    names = [package.name for package in packages]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError("a package twice in a lock", where=where, found=twice)
-    return tuple(packages), None if python is None else str(python)
-
-
-def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
-    """Refuse a lock for another minor version of Python, unless `python_version` is ignored."""
-    from workbench.indicators.stacks.package_index import this_python_version
-
     here = ".".join(this_python_version().split(".")[:2])
     if python is not None and str(python) != here and "python_version" not in ignored:
         raise ConfigError(
@@ -89,19 +75,21 @@ def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
             allowed=here,
             do="run the workbench with that Python; or --ignore python_version, if its files fit this one",
         )
-
-
-def _is_applicable(entry: Any, where: str) -> bool:
-    """Whether the marker of a package holds for this machine."""
-    markers = entry.get("markers") if isinstance(entry, Mapping) else None
-    if markers is None:
-        return True
-    from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
-
-    try:
-        return Marker(str(markers)).evaluate()
-    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
-        raise InputError("a marker that cannot be read", where=where, found=str(error)[:200]) from None
+    packages = []
+    for name, entry in locked["default"].items():
+        markers = entry.get("markers") if isinstance(entry, Mapping) else None
+        try:
+            if markers is not None and not Marker(str(markers)).evaluate():
+                continue
+        except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
+            raise InputError("a marker that cannot be read", where=where, found=str(error)[:200]) from None
+        packages.append(_build_package(str(name), entry, where))
+    if not packages:
+        raise InputError("an empty lock", where=where)
+    names = [package.name for package in packages]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError("a package twice in a lock", where=where, found=twice)
+    return tuple(packages), None if python is None else str(python)
 
 
 def _build_package(name: str, entry: Any, where: str) -> Package:
@@ -151,19 +139,15 @@ class Specification:
 
 def read_specifications(path: str | Path, *, ignored: Collection[str] = (), fetch: bool = False) -> list[Specification]:
     """The specifications of a file, of an inspection's folder (build/specification), or of a folder of files."""
-    return [_load_specification(file, frozenset(ignored), fetch) for file in _list_files(Path(path))]
-
-
-def _list_files(path: Path) -> list[Path]:
-    """The specification files at a path, in order."""
-    if not path.is_dir():
-        return [path]
-    for candidate in (path / "build" / "specification", path / "specification"):
-        if candidate.is_file():
-            return [candidate]
-    if files := sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file()):
-        return files
-    raise InputError("no specification there", where=path, allowed=f"build/specification, or *{', *'.join(SUFFIXES)}")
+    path = Path(path)
+    files = [path]
+    if path.is_dir():
+        files = [file for file in (path / "build" / "specification", path / "specification") if file.is_file()][:1]
+        files = files or sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    if not files:
+        allowed = f"build/specification, or *{', *'.join(SUFFIXES)}"
+        raise InputError("no specification there", where=path, allowed=allowed)
+    return [_load_specification(file, frozenset(ignored), fetch) for file in files]
 
 
 def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Specification:
@@ -174,13 +158,30 @@ def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Spe
     text, script_notes = _read_script(document, path, fetch)
     packages, python = read_lock_packages(_get_field(document, "python.requirements_locked"), str(path), ignored)
     requests = _get_mapping(_get_mapping(document, "run", path), "requests", path)
+    cores: float | None = None
+    if (asked := requests.get("cpu")) is not None:
+        # Such as 2, "1.5" or "500m".
+        match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(m?)", str(asked))
+        cores = 0.0 if match is None else float(match[1]) / (1000 if match[2] else 1)
+        if cores <= 0:
+            where = f"{path}, run.requests.cpu"
+            raise InputError("not a number of cores", where=where, found=asked, allowed="2, or 500m")
+    memory_bytes: int | None = None
+    if (asked := requests.get("memory")) is not None:
+        match = _MEMORY.fullmatch(str(asked))
+        if match is None or not float(match[1]):
+            raise InputError("not a size", where=f"{path}, run.requests.memory", found=asked, allowed="4Gi, or 256Mi")
+        memory_bytes = int(float(match[1]) * _FACTORS[match[2]])
+    rounds = document.get("batch_size")
+    if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= 1000):
+        raise InputError("not a number of runs", where=f"{path}, batch_size", found=rounds, allowed="1 to 1000")
     return Specification(
         name=name,
         sources={"script.py": text, **_read_extra_files(document, path)},
         environment=_read_environment(document, path),
-        rounds=_read_batch_size(document, path),
-        threads=_parse_cpus(requests.get("cpu"), path),
-        memory_bytes=_parse_memory(requests.get("memory"), path),
+        rounds=rounds,
+        threads=None if cores is None else math.ceil(cores),
+        memory_bytes=memory_bytes,
         packages=packages,
         python=python,
         notes=(*notes, *script_notes),
@@ -369,32 +370,3 @@ def _read_environment(document: Mapping[str, Any], path: Path) -> dict[str, str]
         refuse_secrets({"environment": [entry]}, where, "a specification")
         variables[name] = str(value)
     return variables
-
-
-def _read_batch_size(document: Mapping[str, Any], path: Path) -> int | None:
-    size = document.get("batch_size")
-    if size is None:
-        return None
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 1000:
-        raise InputError("not a number of runs", where=f"{path}, batch_size", found=size, allowed="1 to 1000")
-    return size
-
-
-def _parse_cpus(text: Any, path: Path) -> int | None:
-    """Parse a request such as 2, "1.5" or "500m" into whole cores."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(m?)", str(text))
-    cores = 0.0 if match is None else float(match[1]) / (1000 if match[2] else 1)
-    if cores <= 0:
-        raise InputError("not a number of cores", where=f"{path}, run.requests.cpu", found=text, allowed="2, or 500m")
-    return math.ceil(cores)
-
-
-def _parse_memory(text: Any, path: Path) -> int | None:
-    if text is None:
-        return None
-    match = _MEMORY.fullmatch(str(text))
-    if match is None or not float(match[1]):
-        raise InputError("not a size", where=f"{path}, run.requests.memory", found=text, allowed="4Gi, or 256Mi")
-    return int(float(match[1]) * _FACTORS[match[2]])
