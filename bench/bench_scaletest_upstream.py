@@ -25,6 +25,7 @@ from typing import Any
 
 from bench import shape
 from bench.shape import Row
+from tests.fakes.runai_operator import run_simulated_runai
 from workbench.core.files import cache_folder
 from workbench.kubernetes.client import load_target
 from workbench.scaletest.cluster_api import api_discovery
@@ -32,7 +33,6 @@ from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster import cluster_lifecycle
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
-from workbench.scaletest.simulated_runai import stand_in_process
 
 LIMIT_S = 600
 
@@ -119,7 +119,7 @@ def main() -> int:
     name = f"bench-{secrets.token_hex(3)}"
     try:
         on = cluster_lifecycle.start_cluster(name, ClusterSettings(pools=(NodePool(nodes=50, gpus=8),)))
-        with stand_in_process.run_simulated_runai(on.kubeconfig, on.context):
+        with run_simulated_runai(on.kubeconfig, on.context):
             sides = {side: lambda make=make: measured(make, on) for side, make in contenders(on, options).items()}
             found = shape.alternating(sides, options.trials)
     finally:

@@ -13,18 +13,16 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from workbench.core import host, nvml
+from workbench.core.checks import Ability, Check
 from workbench.core.child_process import run_command
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.core.files import cache_folder, default_out
-
-Ability = Literal["base", "live", "spark", "cluster", "development"]
-Level = Literal["good", "advice", "missing"]
 
 DISTRIBUTION = "accelerated-workbench"
 ABILITIES: dict[Ability, str] = {
@@ -43,25 +41,6 @@ MIN_DISK_BYTES = 2 * 2**30
 MIN_MEMORY_BYTES = 4 * 2**30
 # Supported by Spark 3.5.
 JAVA_VERSIONS = (8, 11, 17, 21)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check.
-
-    Attributes
-    ----------
-    level
-        good; advice: works with limits; missing: the ability does not work.
-    mend
-        The command or step that fixes it; null for none.
-    """
-
-    what: str
-    found: str
-    needed_for: Ability
-    level: Level = "good"
-    mend: str | None = None
 
 
 def check_machine(

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from workbench.scaletest.cluster_api.connection import NS_PER_S, parse_timestamp
-from workbench.scaletest.compat_runai.cluster_snapshot import Snapshot, join_lists, map_owner_names
+from workbench.scaletest.compat_runai.cluster_snapshot import Snapshot, append_observations, join_lists, map_owner_names
+from workbench.scaletest.observation import run_records
 
 SPACE = "runai-a"
 Json = dict[str, Any]
@@ -153,3 +155,18 @@ def test_objects_and_claims_belong_to_the_workload_that_is_known() -> None:
     pods = [mounted("a", "data", "j-1"), mounted("b", "strange", "j-9")]
     found = map_owner_names(Snapshot(SPACE, {"j-1": {}}), {"workloads": [], "jobs": [], "pods": pods, "groups": []})
     assert found == {"uid-a": "j-1", "claim/data": "j-1"}
+
+
+def test_a_pods_transitions_are_observed_whatever_it_asks_for_and_written_once(tmp_path: Path) -> None:
+    mine = pod("j-1-0-0", 3, 9, {"release": "j-1"})
+    mine["metadata"]["uid"] = "uid-1"
+    mine["spec"] = {"nodeName": "sim-1", "containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
+    lists: dict[str, list[Json]] = {"workloads": [workload("j-1")], "jobs": [], "pods": [mine], "groups": []}
+    snapshot = join_lists(SPACE, **lists)
+    assert append_observations(tmp_path, lists, snapshot, NS_PER_S) == 2
+    assert append_observations(tmp_path, lists, snapshot, 2 * NS_PER_S) == 0
+    found = list(run_records.read_lines(tmp_path / run_records.OBSERVED, run_records.ObservedLine))
+    assert [(one.transition, one.workload, one.gap) for one in found if isinstance(one, run_records.Seen)] == [
+        ("created", "j-1", True),
+        ("scheduled", "j-1", True),
+    ]

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.fakes.runai_operator import run_simulated_runai
 from tests.scaletest.conftest import delete_namespace
 from tests.scaletest.making_scenarios import lines_of
 from workbench.core.errors import ConfigError
@@ -26,7 +27,6 @@ from workbench.scaletest.compat_runai.runai_submission import SubmitFlags
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file
-from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.tables import MILESTONES, TRANSITIONS
 from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
 from workbench.scaletest.test_run.run_options import ClusterAccess, build_options
@@ -37,7 +37,7 @@ MEASURED = {step.name for step in STEPS if step.needs is None}
 
 @pytest.fixture(scope="module")
 def runai_cluster(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
-    with stand_in_process.run_simulated_runai(local_cluster.kubeconfig, local_cluster.context):
+    with run_simulated_runai(local_cluster.kubeconfig, local_cluster.context):
         yield local_cluster
 
 
@@ -122,7 +122,7 @@ def test_a_submission_that_was_cut_short_is_gone_on_with(
         invoke("submit", "--cluster", runai_cluster.name, "--project", project, "-o", folder, *flags)
     test = run_records.read_conditions(folder)
     run_records.write_conditions(folder, test.model_copy(update={"fingerprint": "0000000000"}))
-    with pytest.raises(ConfigError, match="another cluster than the one that the submission began on"):
+    with pytest.raises(ConfigError, match="not the cluster on which the submission began"):
         invoke("submit", "--cluster", runai_cluster.name, "-o", folder, "--resume")
     run_records.write_conditions(folder, test)
     # Its flags need not be given again.

@@ -172,7 +172,7 @@ def test_only_the_schedulers_of_a_turn_run_and_all_come_back(mixed_cluster: Loca
 
     assert running() == switchable
     for name, wanted in RUNS_HERE.items():
-        second_schedulers.run_only(mixed_cluster, second_schedulers.list_needed(find_recipe(name)))
+        second_schedulers.run_only(mixed_cluster.name, second_schedulers.list_needed(find_recipe(name)))
         assert running() == wanted
     # As if the comparison had been killed here: the cluster is found, and whole again.
     assert cluster_lifecycle.find_cluster(mixed_cluster.name).schedulers == mixed_cluster.schedulers

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.runai_operator import run_simulated_runai
 from tests.scaletest.conftest import fresh_namespace
 from workbench.kubernetes.client import load_target
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.simulated_runai.runai_objects import RunaiKind
 
 LIMIT_S = 120
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def runai_cluster(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
     """The shared cluster, with simulated-runai running beside it."""
-    with stand_in_process.run_simulated_runai(local_cluster.kubeconfig, local_cluster.context):
+    with run_simulated_runai(local_cluster.kubeconfig, local_cluster.context):
         yield local_cluster
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from tests.fakes.runai_operator import run_simulated_runai
 from tests.scaletest.simulated_runai.conftest import Json, admin, make, pods, running, until, workload
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.simulated_runai.runai_objects import POD_GROUP, TRAINING
 
 pytestmark = pytest.mark.cluster
@@ -33,10 +33,10 @@ def test_nothing_is_lost_over_a_restart(local_cluster: LocalCluster, project: st
             found = await until(api, pods(project), running(2))
             return found, await until(api, POD_GROUP.path(f"runai-{project}"), lambda items: len(items) == 2)
 
-    with stand_in_process.run_simulated_runai(*config):
+    with run_simulated_runai(*config):
         asyncio.run(first())
     asyncio.run(between())
-    with stand_in_process.run_simulated_runai(*config):
+    with run_simulated_runai(*config):
         made, groups = asyncio.run(after())
     assert [one["metadata"]["name"] for one in made] == ["j-00000f-0-0", "j-000010-0-0"]
     assert {one["metadata"]["labels"]["release"] for one in groups} == {"j-00000f", "j-000010"}

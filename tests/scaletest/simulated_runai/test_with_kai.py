@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.runai_operator import run_simulated_runai
 from tests.scaletest.simulated_runai.conftest import Json, admin, make, pods, running, until, workload
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.compat_runai import runai_sampler
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.simulated_runai.runai_objects import POD_GROUP, TRAINING
 
 pytestmark = pytest.mark.cluster
@@ -36,7 +36,7 @@ def test_kai_places_the_pods_and_makes_their_groups(kai_cluster: LocalCluster, t
             await api.request("DELETE", f"/api/v1/namespaces/{space}")
             return made, old.status, found
 
-    with stand_in_process.run_simulated_runai(kai_cluster.kubeconfig, kai_cluster.context):
+    with run_simulated_runai(kai_cluster.kubeconfig, kai_cluster.context):
         made, old, found = asyncio.run(go())
     assert {one["spec"]["schedulerName"] for one in made} == {"kai-scheduler"}
     # What the old tool's sampler asks for is not there; ours takes the version that is.

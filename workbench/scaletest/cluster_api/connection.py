@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import RunFailedError
 from workbench.kubernetes.client import Target, format_error
+from workbench.kubernetes.manifests import Object
+from workbench.kubernetes.resources import find_resource
 
 if TYPE_CHECKING:
     import aiohttp
@@ -32,7 +34,8 @@ _MAX_WHOLE_BYTES = 1 << 20
 # A server that is too busy answers 429 before it does anything, so the same request may be sent again; as often as
 # client-go does.
 THROTTLED, MAX_TRIES, MAX_PAUSE_S = 429, 10, 5.0
-FORBIDDEN = 403
+FORBIDDEN, CONFLICT = 403, 409
+_CREATE_AGAIN_S = 0.2
 GRANT_HINT = "an administrator grants what `workbench scaletest plan SCENARIO --rbac` prints"
 
 
@@ -251,6 +254,25 @@ class Connection:
                 break
             await asyncio.sleep(min(1.0 if answer.retry_after_s is None else answer.retry_after_s, MAX_PAUSE_S))
         return answer
+
+    async def create_object(self, manifest: Object, *, refusal: str, retry_s: float = 0) -> None:
+        """Create an object; one that is there already stays as it is.
+
+        `refusal`: What went wrong if the server refuses.
+        `retry_s`: For how long a failure of the server, or of a webhook that is still starting, is no refusal.
+        """
+        import orjson
+
+        namespace = manifest["metadata"].get("namespace") or ""
+        path = find_resource(str(manifest["apiVersion"]), str(manifest["kind"])).path(namespace)
+        deadline = time.monotonic() + retry_s
+        while True:
+            answer = await self.request("POST", path, body=orjson.dumps(manifest))
+            if answer.status in (201, CONFLICT):
+                return
+            if answer.status < 500 or time.monotonic() >= deadline:
+                raise RunFailedError(refusal, where=path, found=answer.refusal)
+            await asyncio.sleep(_CREATE_AGAIN_S)
 
     async def json(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """A request with JSON body and answer; any status but 2xx is an error, 429 only after ten tries.

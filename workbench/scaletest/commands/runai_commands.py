@@ -290,14 +290,14 @@ def simulated_runai(
     from workbench.console.terminal import print_text
     from workbench.kubernetes.client import load_target
     from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster
-    from workbench.scaletest.simulated_runai import NAME, stand_in_process
+    from workbench.scaletest.simulated_runai import NAME, controller
 
     if cluster is not None:
         local = find_cluster(cluster)
         kubeconfig, context = local.kubeconfig, local.context
     target = load_target(kubeconfig, context)
     asyncio.run(
-        stand_in_process.run_in_foreground(
-            target, scheduler=scheduler, tell=lambda _: print_text(f"{NAME} is running, context {target.context}")
+        controller.run_in_foreground(
+            target, scheduler=scheduler, tell=lambda: print_text(f"{NAME} is running, context {target.context}")
         )
     )

@@ -268,7 +268,8 @@ def _object_observations(
     steps: Iterable[object_ledger.Transition] = ()
     if resource == "pod":
         with contextlib.suppress(msgspec.ValidationError):
-            steps = object_ledger.pod_transitions(msgspec.convert(manifest, Pod))
+            # Through JSON: parts of a pod are kept undecoded.
+            steps = object_ledger.pod_transitions(msgspec.json.decode(msgspec.json.encode(manifest), type=Pod))
     else:
         steps = [object_ledger.Transition("created", metadata.get("creationTimestamp"))]
     for step in steps:

@@ -62,7 +62,13 @@ def _start_new_cluster(
     tell: Callable[[str], None],
 ) -> ClusterRecord:
     """Start a new cluster; after a failure or an interrupt everything is removed."""
-    place = _make_data_folder(name, folder)
+    place = (cluster_record.find_cluster_folder(name) if folder is None else folder.expanduser()).absolute()
+    if place.exists() and any(place.iterdir()):
+        raise ConfigError("the folder is not empty", where=place, do="give an empty or new folder")
+    # Private, with a marker that allows its removal.
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place.chmod(0o700)
+    (place / _MARKER).write_text(name, encoding="utf-8")
     begun = ClusterRecord(
         name=name,
         state="starting",
@@ -83,17 +89,6 @@ def _start_new_cluster(
     return record
 
 
-def _make_data_folder(name: str, folder: Path | None) -> Path:
-    """Create the data folder of a cluster, private, with a marker that allows its removal."""
-    place = (cluster_record.find_cluster_folder(name) if folder is None else folder.expanduser()).absolute()
-    if place.exists() and any(place.iterdir()):
-        raise ConfigError("the folder is not empty", where=place, do="give an empty or new folder")
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    place.chmod(0o700)
-    (place / _MARKER).write_text(name, encoding="utf-8")
-    return place
-
-
 def _start_parts(
     begun: ClusterRecord, binaries: program_builds.Binaries, timeout_s: float, tell: Callable[[str], None]
 ) -> ClusterRecord:
@@ -102,7 +97,15 @@ def _start_parts(
     threading.Thread(target=importlib.import_module, args=("kubernetes.config",), daemon=True).start()
     parts = control_plane.create_control_plane(folder, name, begun.settings, binaries, timeout_s=timeout_s)
     tell(f"control plane is up after {time.monotonic() - since:.1f} s")
-    server = _write_admin_kubeconfig(folder, name, parts)
+    server = next(part.health for part in parts if part.name == "kube-apiserver").removesuffix("/readyz")
+    keys = control_plane.find_workdir(folder, name) / "pki"
+    identities.write_kubeconfig(
+        folder / KUBECONFIG,
+        server=server,
+        authority=keys / "ca.crt",
+        context=identities.admin_context(name),
+        user={"client-certificate": str(keys / "admin.crt"), "client-key": str(keys / "admin.key")},
+    )
     with_kai = begun.settings.scheduler == "kai"
     kai, kueue = binaries.kai if with_kai else None, binaries.require_kueue() if begun.settings.kueue else None
     server_version = run_coroutine(_furnish_cluster(begun, server, kai, kueue, timeout_s, tell))
@@ -120,7 +123,13 @@ def _start_parts(
         more += (kueue_queues.start_kueue(folder, name, begun.settings, binaries.require_kueue()),)
     control_plane.wait_until_healthy(folder, more, timeout_s=timeout_s)
     if begun.settings.kueue:
-        run_coroutine(_register_kueue(begun, binaries.require_kueue(), timeout_s))
+
+        async def register_kueue() -> None:
+            async with Connection(load_target(folder / KUBECONFIG, identities.admin_context(name))) as api:
+                programs = binaries.require_kueue()
+                await kueue_queues.register(api, folder, name, begun.settings, programs, timeout_s=timeout_s)
+
+        run_coroutine(register_kueue())
     versions |= dict.fromkeys([recipe.name for recipe in begun.settings.recipes], versions.get("kube-scheduler"))
     versions |= {kueue_queues.NAME: binaries.kueue_version} if begun.settings.kueue else {}
     parts += more
@@ -142,20 +151,6 @@ def _start_parts(
     )
 
 
-def _write_admin_kubeconfig(folder: Path, name: str, parts: tuple[ClusterPart, ...]) -> str:
-    """Write the kubeconfig of the administrator into the folder; returns the API server's address."""
-    server = next(part.health for part in parts if part.name == "kube-apiserver").removesuffix("/readyz")
-    keys = control_plane.find_workdir(folder, name) / "pki"
-    identities.write_kubeconfig(
-        folder / KUBECONFIG,
-        server=server,
-        authority=keys / "ca.crt",
-        context=identities.admin_context(name),
-        user={"client-certificate": str(keys / "admin.crt"), "client-key": str(keys / "admin.key")},
-    )
-    return server
-
-
 async def _furnish_cluster(
     begun: ClusterRecord,
     server: str,
@@ -166,6 +161,7 @@ async def _furnish_cluster(
 ) -> str:
     """Create nodes, identities, and KAI's and Kueue's objects; returns the server version."""
     folder, name = begun.folder, begun.name
+    authority = control_plane.find_workdir(folder, name) / "pki" / "ca.crt"
     async with Connection(load_target(folder / KUBECONFIG, identities.admin_context(name))) as api:
         since = time.monotonic()
         count = await simulated_nodes.create_nodes(api, begun.settings.pools)
@@ -174,7 +170,7 @@ async def _furnish_cluster(
         identities.write_kubeconfig(
             folder / MEASURE_KUBECONFIG,
             server=server,
-            authority=control_plane.find_workdir(folder, name) / "pki" / "ca.crt",
+            authority=authority,
             context=identities.measure_context(name),
             user={"token": token},
         )
@@ -182,18 +178,10 @@ async def _furnish_cluster(
         if kueue_programs is not None:
             names.append(kueue_queues.NAME)
             await kueue_queues.create_resources(api, kueue_programs, timeout_s=timeout_s)
-        authority = control_plane.find_workdir(folder, name) / "pki" / "ca.crt"
         await second_schedulers.create_accounts(api, folder, server, authority, names)
         await kai_scheduler.create_kai_objects(api, kai_programs, timeout_s=timeout_s)
         await simulated_nodes.wait_for_nodes(api, count, timeout_s=timeout_s)
         return str((await api.json("GET", "/version"))["gitVersion"])
-
-
-async def _register_kueue(begun: ClusterRecord, programs: Path, timeout_s: float) -> str:
-    folder, name = begun.folder, begun.name
-    async with Connection(load_target(folder / KUBECONFIG, identities.admin_context(name))) as api:
-        await kueue_queues.register(api, folder, name, begun.settings, programs, timeout_s=timeout_s)
-    return ""
 
 
 def remove_cluster(name: str) -> bool:
@@ -287,8 +275,18 @@ def start_cluster(
     check_api_arguments(settings.api_arguments)
     check_api_arguments(settings.scheduler_arguments)
     with cluster_record.lock_cluster(name):
-        if (cluster := _reuse_or_remove(name, settings, tell)) is not None:
-            return cluster
+        is_readable = True
+        try:
+            record = cluster_record.read_record(name)
+        except ConfigError:
+            record, is_readable = None, False
+        if record is not None and record.state == "up" and not list_lost_parts(record):
+            _check_same_settings(record, settings)
+            tell("the cluster is already up")
+            return _build_local_cluster(record)
+        if record is not None or not is_readable:
+            tell("removing the remains of an earlier cluster of this name")
+            remove_cluster(name)
         binaries = program_builds.find_binaries(programs, provider)
         if settings.scheduler == "kai":
             binaries.require_kai()
@@ -306,20 +304,6 @@ def start_cluster(
         raise AssertionError("unreachable")
 
 
-def _reuse_or_remove(name: str, settings: ClusterSettings, tell: Callable[[str], None]) -> LocalCluster | None:
-    """The running cluster of this name; None after removing the remains of one."""
-    record = _read_or_guess_record(name)
-    if record is None:
-        return None
-    if record.state == "up" and not list_lost_parts(record):
-        _check_same_settings(record, settings)
-        tell("the cluster is already up")
-        return _build_local_cluster(record)
-    tell("removing the remains of an earlier cluster of this name")
-    remove_cluster(name)
-    return None
-
-
 def find_cluster(name: str = "local") -> LocalCluster:
     """Find a running cluster."""
     record = cluster_record.read_record(name)
@@ -332,8 +316,11 @@ def find_cluster(name: str = "local") -> LocalCluster:
             allowed=cluster_record.list_cluster_names() or None,
             do=again,
         )
-    if gone := list_lost_parts(record):
-        gone = _start_rested_schedulers(record, gone)
+    gone = list_lost_parts(record)
+    if gone and set(gone) <= set(second_schedulers.list_switchable(record)):
+        # A killed comparison had stopped these schedulers.
+        second_schedulers.run_only(name, None)
+        gone = list_lost_parts(record)
     if gone:
         raise ConfigError("components of the local cluster are not running", where=name, found=gone, do=again)
     return _build_local_cluster(record)
@@ -346,34 +333,10 @@ def stop_cluster(name: str = "local") -> bool:
         return remove_cluster(name)
 
 
-def _start_rested_schedulers(record: ClusterRecord, gone: list[str]) -> list[str]:
-    """Start schedulers that a killed comparison had stopped; returns the parts that are still missing."""
-    from workbench.scaletest.local_cluster import second_schedulers
-
-    if set(gone) <= set(second_schedulers.list_switchable(record)):
-        second_schedulers.run_only(_build_local_cluster(record), None)
-        return list_lost_parts(record)
-    return gone
-
-
 def list_lost_parts(record: ClusterRecord) -> list[str]:
     """Components that should run and do not."""
     alive = component_processes.find_processes(record.folder)
     return [part.name for part in record.parts if part.name not in alive]
-
-
-def _read_or_guess_record(name: str) -> ClusterRecord | None:
-    try:
-        return cluster_record.read_record(name)
-    except ConfigError:
-        # Unreadable record: treat it as the remains of a cluster.
-        return ClusterRecord(
-            name=name,
-            state="starting",
-            folder=cluster_record.find_cluster_folder(name),
-            settings=ClusterSettings(),
-            provider="",
-        )
 
 
 def _check_same_settings(record: ClusterRecord, settings: ClusterSettings) -> None:
@@ -516,8 +479,6 @@ def read_cluster_status(name: str) -> ClusterStatus:
 
 
 def _build_component_status(record: ClusterRecord, part: ClusterPart, alive: list[psutil.Process]) -> ComponentStatus:
-    from workbench.scaletest.local_cluster import control_plane
-
     about = next((component for component in record.components if component.name == part.name), None)
     pid, rss = None, None
     with contextlib.suppress(psutil.Error, IndexError):

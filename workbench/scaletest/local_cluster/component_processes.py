@@ -19,6 +19,7 @@ import psutil
 
 from workbench.core import redaction
 from workbench.core.errors import MissingToolError, RunFailedError
+from workbench.scaletest.local_cluster.cluster_record import ClusterPart
 
 LOOPBACK = "127.0.0.1"
 # Below the ephemeral port range (Linux: 32768 and up), so that no connection can take the port of a component during a
@@ -111,17 +112,17 @@ def _signal_processes(processes: list[psutil.Process], timeout_s: float, *, kill
             process.kill() if kill else process.terminate()
         except _GONE:
             continue
+
+    def is_alive(process: psutil.Process) -> bool:
+        try:
+            return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        except _GONE:
+            return False
+
     deadline = time.monotonic() + timeout_s
-    while (processes := [candidate for candidate in processes if _is_alive(candidate)]) and time.monotonic() < deadline:
+    while (processes := [candidate for candidate in processes if is_alive(candidate)]) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return processes
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except _GONE:
-        return False
 
 
 def start_component(
@@ -146,6 +147,28 @@ def start_component(
         )
     finally:
         os.close(handle)
+
+
+def start_part(
+    folder: Path,
+    name: str,
+    program: Path,
+    link: Path,
+    arguments: Sequence[str],
+    *,
+    health: str,
+    environment: Mapping[str, str] | None = None,
+) -> ClusterPart:
+    """Start a program as a part of the cluster in this folder; it is not waited for.
+
+    `link`: Made below the folder, so that the process is found; some programs look at the name that they are called by.
+    """
+    link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    link.unlink(missing_ok=True)
+    link.symlink_to(program.absolute())
+    command, variables = (str(link), *arguments), dict(environment or {})
+    start_component(folder, command, folder / "logs" / f"{name}.log", environment=variables)
+    return ClusterPart(name=name, command=command, health=health, environment=variables)
 
 
 def is_healthy(url: str, *, timeout_s: float = 2) -> bool:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
-import orjson
 import yaml
 
-from workbench.core.errors import RunFailedError
+from workbench.kubernetes.manifests import RBAC, Object, build_object
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.safety.cluster_setup import OURS, ROLE, build_role_objects
 
-NAMESPACE, ACCOUNT, ROLE = api_discovery.SYSTEM_NAMESPACE, api_discovery.MEASURING_ACCOUNT, "workbench-measure"
-_ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+NAMESPACE, ACCOUNT = api_discovery.SYSTEM_NAMESPACE, api_discovery.MEASURING_ACCOUNT
 _TOKEN_S = 365 * 24 * 3600
-Json = dict[str, Any]
 
 
 def admin_context(cluster: str) -> str:
@@ -54,64 +51,41 @@ async def create_measuring_identity(api: Connection) -> str:
     It may see the nodes, the pods of everybody, and the namespace whose uid identifies the cluster. What it may do in
     the namespaces of a test is granted there.
     """
-    return await _create_account(api, ACCOUNT, _build_identity_objects(), "the measuring identity was refused")
+    look = ["get", "list", "watch"]
+    rules: list[Object] = [
+        {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": look},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": look},
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
+    ]
+    objects = [
+        build_object("v1", "Namespace", NAMESPACE, labels=OURS),
+        build_object("v1", "ServiceAccount", ACCOUNT, NAMESPACE, OURS),
+        *build_role_objects(ROLE, rules),
+    ]
+    return await _create_account(api, ACCOUNT, objects, "the measuring identity was refused")
 
 
 async def create_component_account(api: Connection, name: str) -> str:
     """An account with an administrator's rights for a component of a local cluster, by whose name it is audited."""
-    rbac, labels = "rbac.authorization.k8s.io", {api_discovery.MANAGED_BY: api_discovery.MANAGER}
-    binding = {
-        "metadata": {"name": f"workbench-{name}", "labels": labels},
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
-    }
-    objects: list[tuple[str, Json]] = [
-        (_ACCOUNTS, {"metadata": {"name": name, "labels": labels}}),
-        (f"/apis/{rbac}/v1/clusterrolebindings", binding),
+    objects = [
+        build_object("v1", "ServiceAccount", name, NAMESPACE, OURS),
+        build_object(
+            f"{RBAC}/v1",
+            "ClusterRoleBinding",
+            f"workbench-{name}",
+            labels=OURS,
+            roleRef={"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+        ),
     ]
     return await _create_account(api, name, objects, "a component's account was refused")
 
 
-async def _create_account(api: Connection, name: str, objects: list[tuple[str, Json]], refusal: str) -> str:
+async def _create_account(api: Connection, name: str, objects: list[Object], refusal: str) -> str:
     """Make the objects of an account; its token."""
-    for path, body in objects:
-        answer = await api.request("POST", path, body=orjson.dumps(body))
-        if answer.status not in (201, 409):
-            raise RunFailedError(refusal, where=path, found=answer.status)
+    for manifest in objects:
+        await api.create_object(manifest, refusal=refusal)
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token"
     wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": _TOKEN_S}}
-    return str((await api.json("POST", f"{_ACCOUNTS}/{name}/token", wanted))["status"]["token"])
-
-
-def _build_identity_objects() -> list[tuple[str, dict[str, Any]]]:
-    """Objects of the measuring identity, in order of creation: pairs of API path and manifest."""
-    labels = {api_discovery.MANAGED_BY: api_discovery.MANAGER}
-    rbac = "rbac.authorization.k8s.io"
-    return [
-        ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}}),
-        (_ACCOUNTS, {"metadata": {"name": ACCOUNT, "labels": labels}}),
-        (
-            f"/apis/{rbac}/v1/clusterroles",
-            {
-                "metadata": {"name": ROLE, "labels": labels},
-                "rules": [
-                    {
-                        "apiGroups": [""],
-                        "resources": ["namespaces"],
-                        "resourceNames": ["kube-system"],
-                        "verbs": ["get"],
-                    },
-                    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
-                    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
-                    {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
-                ],
-            },
-        ),
-        (
-            f"/apis/{rbac}/v1/clusterrolebindings",
-            {
-                "metadata": {"name": ROLE, "labels": labels},
-                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": ROLE},
-                "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
-            },
-        ),
-    ]
+    return str((await api.json("POST", path, wanted))["status"]["token"])

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.cli.doctor import Check
+from workbench.core.checks import Check
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError, WorkbenchError
 from workbench.core.files import cache_folder
 

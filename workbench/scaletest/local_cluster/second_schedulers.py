@@ -8,7 +8,6 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -24,9 +23,6 @@ from workbench.scaletest.local_cluster import (
 )
 from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, ClusterPart, ClusterRecord, ClusterSettings
 from workbench.scaletest.scenario.scheduler_recipes import SchedulerRecipe
-
-if TYPE_CHECKING:
-    from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 PROGRAM = "kube-scheduler"
 OWN = "kube-scheduler"
@@ -52,20 +48,14 @@ def start_second_scheduler(
     place = component_processes.find_scheduler_folder(folder, recipe.name)
     config = place / "config.yaml"
     config.write_text(yaml.safe_dump(build_configuration(settings, recipe, place / "kubeconfig")), encoding="utf-8")
-    link = place / PROGRAM  # the program looks at the name that it is called by
-    link.unlink(missing_ok=True)
-    link.symlink_to(program.absolute())
     (port,) = component_processes.find_free_ports(1)
     arguments = [f"--config={config}", f"--bind-address={component_processes.LOOPBACK}", f"--secure-port={port}"]
     arguments += ["--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics"]
     if settings.feature_gates:
         gates = ",".join(f"{name}={str(on).lower()}" for name, on in sorted(settings.feature_gates.items()))
         arguments.append(f"--feature-gates={gates}")
-    command = (str(link), *arguments)
-    component_processes.start_component(folder, command, folder / "logs" / f"{recipe.name}.log")
-    return ClusterPart(
-        name=recipe.name, command=command, health=f"https://{component_processes.LOOPBACK}:{port}/healthz"
-    )
+    health = f"https://{component_processes.LOOPBACK}:{port}/healthz"
+    return component_processes.start_part(folder, recipe.name, program, place / PROGRAM, arguments, health=health)
 
 
 def build_configuration(settings: ClusterSettings, recipe: SchedulerRecipe, kubeconfig: Path) -> dict[str, object]:
@@ -100,23 +90,24 @@ def list_switchable(record: ClusterRecord) -> dict[str, ClusterPart]:
     return {part.name: part for part in record.parts if part.name in names}
 
 
-def run_only(cluster: LocalCluster, needed: set[str] | None) -> tuple[str, ...]:
+def run_only(cluster: str, needed: set[str] | None) -> tuple[str, ...]:
     """Stop the schedulers that are not needed and start those that are; the names of those that run.
 
+    `cluster`: Its name.
     `needed`: Names of components; null for all that the cluster has.
     """
-    record = cluster_record.read_record(cluster.name)
-    parts = {} if record is None else list_switchable(record)
+    if (record := cluster_record.read_record(cluster)) is None:
+        return ()
+    folder, parts = record.folder, list_switchable(record)
     wanted = set(parts) if needed is None else set(parts) & needed
-    alive = component_processes.find_processes(cluster.folder)
+    alive = component_processes.find_processes(folder)
     for name in set(parts) - wanted:
         component_processes.end_processes(alive.get(name, []), grace_s=_GRACE_S)
-    for name in sorted(wanted - set(alive)):
-        log = control_plane.find_log(cluster.folder, name)
-        part = parts[name]
-        component_processes.start_component(cluster.folder, part.command, log, environment=part.environment)
     started = tuple(parts[name] for name in sorted(wanted - set(alive)))
-    control_plane.wait_until_healthy(cluster.folder, started, timeout_s=_START_LIMIT_S)
+    for part in started:
+        log = control_plane.find_log(folder, part.name)
+        component_processes.start_component(folder, part.command, log, environment=part.environment)
+    control_plane.wait_until_healthy(folder, started, timeout_s=_START_LIMIT_S)
     if OWN in wanted:
         _wait_for_leader(parts[OWN], _START_LIMIT_S)
     return tuple(sorted(wanted))

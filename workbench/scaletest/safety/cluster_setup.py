@@ -34,7 +34,7 @@ LIMITS = "workbench-limits"
 PRIORITY_VALUE = -1000
 # Evicted and failed pods count until their owner is deleted.
 _ATTEMPTS = 2
-_OURS = {api_discovery.MANAGED_BY: api_discovery.MANAGER}
+OURS = {api_discovery.MANAGED_BY: api_discovery.MANAGER}
 _GRANTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 FIELD_MANAGER = "workbench"
 _ACCOUNT_S = 60
@@ -47,7 +47,7 @@ def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Object]:
     objects = [
         _build_namespace(HOME),
         build_priority_class(),
-        build_object("v1", "ServiceAccount", ACCOUNT, HOME, _OURS),
+        build_object("v1", "ServiceAccount", ACCOUNT, HOME, OURS),
         *build_role_objects(ROLE, cluster_rules),
     ]
     for space in plan.namespaces:
@@ -68,7 +68,7 @@ def build_priority_class() -> Object:
         "scheduling.k8s.io/v1",
         "PriorityClass",
         PRIORITY_CLASS,
-        labels=_OURS,
+        labels=OURS,
         value=PRIORITY_VALUE,
         preemptionPolicy="Never",
         description="Pods of scale tests. All other pods preempt them; they preempt none.",
@@ -117,7 +117,7 @@ def _format_rule(rule: Rule) -> str:
 
 def _build_namespace(name: str, *, allow: bool = False) -> Object:
     # Pod Security admission refuses privileged pods, whatever a template contains.
-    labels = _OURS | {"pod-security.kubernetes.io/enforce": "baseline"}
+    labels = OURS | {"pod-security.kubernetes.io/enforce": "baseline"}
     return build_object("v1", "Namespace", name, labels=labels | ({api_discovery.ALLOW: "true"} if allow else {}))
 
 
@@ -134,7 +134,7 @@ def _build_quota(plan: Plan, space: str) -> Object:
         "count/configmaps": "1000",
         "services.loadbalancers": "0",
     } | {f"requests.{name}": str(math.ceil(amount)) for name, amount in _sum_devices(plan, space).items()}
-    return build_object("v1", "ResourceQuota", LIMITS, space, _OURS, spec={"hard": hard})
+    return build_object("v1", "ResourceQuota", LIMITS, space, OURS, spec={"hard": hard})
 
 
 def _sum_devices(plan: Plan, space: str) -> dict[str, float]:
@@ -163,20 +163,20 @@ def _build_limit_range(plan: Plan, space: str) -> list[Object]:
         "memory": str(max(entry.memory for entry in entries)),
     }
     spec = {"limits": [{"type": "Container", "max": maximum}]}
-    return [build_object("v1", "LimitRange", LIMITS, space, _OURS, spec=spec)]
+    return [build_object("v1", "LimitRange", LIMITS, space, OURS, spec=spec)]
 
 
 def build_role_objects(name: str, rules: list[Object], space: str | None = None) -> list[Object]:
     """Build a role of the measuring identity and its binding, in a namespace or for the whole cluster."""
     kind = "Role" if space else "ClusterRole"
     return [
-        build_object(f"{RBAC}/v1", kind, name, space, _OURS, rules=rules),
+        build_object(f"{RBAC}/v1", kind, name, space, OURS, rules=rules),
         build_object(
             f"{RBAC}/v1",
             f"{kind}Binding",
             name,
             space,
-            _OURS,
+            OURS,
             roleRef={"apiGroup": RBAC, "kind": kind, "name": name},
             subjects=[{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}],
         ),

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Hashable
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
+from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.kubernetes.client import Target
+from workbench.kubernetes.manifests import Object, build_object
 from workbench.scaletest.cluster_api.connection import ApiError, Connection, UnreachableError
 from workbench.scaletest.cluster_api.list_watch import ResourceFollower
-from workbench.scaletest.simulated_runai import runai_objects
+from workbench.scaletest.simulated_runai import NAME, runai_objects
 from workbench.scaletest.simulated_runai.runai_objects import (
     JOBS,
     MARK,
@@ -19,8 +23,6 @@ from workbench.scaletest.simulated_runai.runai_objects import (
     POD_GROUP,
     PROVISIONER,
     WORKLOADS,
-    InstalledKinds,
-    Json,
     UnfitError,
     install_kinds,
 )
@@ -91,65 +93,23 @@ class WorkQueue:
         asyncio.get_running_loop().call_later(pause_s, put_back)
 
 
-class VolumeProvisioner:
-    """Claims to volumes; volumes whose claim is gone are deleted. Binding is the real controller-manager's."""
-
-    def __init__(self, api: Connection, work: WorkQueue) -> None:
-        self.api, self.work = api, work
-
-    def list_followers(self, selector: str) -> list[ResourceFollower]:
-        """The watches that it needs."""
-        return [
-            ResourceFollower(self.api, CLAIMS, self._on_claim, selector=selector),
-            ResourceFollower(self.api, VOLUMES, self._on_volume, selector=selector),
-        ]
-
-    def _on_claim(self, event: str, claim: Json) -> None:
-        metadata = claim["metadata"]
-        asks_us = (metadata.get("annotations") or {}).get(_ASKED) == PROVISIONER
-        if event != "DELETED" and asks_us and not claim["spec"].get("volumeName"):
-            self.work.add(("volume", metadata["uid"]), lambda: self._create_volume(claim))
-
-    async def _create_volume(self, claim: Json) -> None:
-        try:
-            await self.api.json("POST", VOLUMES, build_volume(claim))
-        except ApiError as error:
-            if error.status != 409:
-                raise
-            return
-        path = f"/api/v1/namespaces/{claim['metadata']['namespace']}/events"
-        await self.api.json("POST", path, build_event(claim))
-
-    def _on_volume(self, event: str, volume: Json) -> None:
-        name = volume["metadata"]["name"]
-        if event != "DELETED" and (volume.get("status") or {}).get("phase") == "Released":
-            self.work.add(("release", name), lambda: self._delete_volume(name))
-
-    async def _delete_volume(self, name: str) -> None:
-        await self.api.json("DELETE", f"{VOLUMES}/{name}")
-
-
-def build_volume(claim: Json) -> Json:
+def build_volume(claim: Object) -> Object:
     """The volume of a claim; named by its uid, so that it is made once."""
     metadata, spec = claim["metadata"], claim["spec"]
     reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": metadata["namespace"]}
     name = f"pvc-{metadata['uid']}"
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name, "labels": OURS | {MARK: "true"}},
-        "spec": {
-            "capacity": {"storage": spec["resources"]["requests"]["storage"]},
-            "accessModes": spec["accessModes"],
-            "persistentVolumeReclaimPolicy": "Delete",
-            "storageClassName": spec.get("storageClassName", ""),
-            "claimRef": {**reference, "name": metadata["name"], "uid": metadata["uid"]},
-            "csi": {"driver": PROVISIONER.replace("/", "."), "volumeHandle": name},
-        },
+    volume = {
+        "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+        "accessModes": spec["accessModes"],
+        "persistentVolumeReclaimPolicy": "Delete",
+        "storageClassName": spec.get("storageClassName", ""),
+        "claimRef": {**reference, "name": metadata["name"], "uid": metadata["uid"]},
+        "csi": {"driver": PROVISIONER.replace("/", "."), "volumeHandle": name},
     }
+    return build_object("v1", "PersistentVolume", name, labels=OURS | {MARK: "true"}, spec=volume)
 
 
-def build_event(claim: Json) -> Json:
+def build_event(claim: Object) -> Object:
     """Build the event that a provisioner emits when it is done."""
     metadata = claim["metadata"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -170,21 +130,24 @@ def build_event(claim: Json) -> Json:
 
 
 class RunaiController:
-    """Workloads to jobs, jobs to pods and claims, the first pod to a pod group, pods to a phase."""
+    """Workloads to jobs, jobs to pods and claims, the first pod to a pod group, pods to a phase, claims to volumes.
 
-    def __init__(self, api: Connection, installed: InstalledKinds, *, scheduler: str) -> None:
-        self.api, self.installed, self.scheduler = api, installed, scheduler
+    Volumes whose claim is gone are deleted. Binding is the real controller-manager's.
+    """
+
+    def __init__(self, api: Connection, *, makes_pod_groups: bool, scheduler: str) -> None:
+        self.api, self.makes_pod_groups, self.scheduler = api, makes_pod_groups, scheduler
         self.work = WorkQueue()
-        self._jobs: dict[str, Json] = {}
-        self._workloads: dict[str, Json] = {}
+        self._jobs: dict[str, Object] = {}
+        self._workloads: dict[str, Object] = {}
         self._pods: dict[str, dict[str, str]] = {}  # job's uid -> pod's name -> phase
         self._told: dict[str, str] = {}  # uid -> phase
-        volumes = VolumeProvisioner(api, self.work)
         self.follows = [
             *(ResourceFollower(api, kind.path(), self._on_workload) for kind in WORKLOADS),
             *(ResourceFollower(api, kind.path(), self._on_job, selector=MARK_SELECTOR) for kind in JOBS),
             ResourceFollower(api, PODS, self._on_pod, selector=MARK_SELECTOR),
-            *volumes.list_followers(MARK_SELECTOR),
+            ResourceFollower(api, CLAIMS, self._on_claim, selector=MARK_SELECTOR),
+            ResourceFollower(api, VOLUMES, self._on_volume, selector=MARK_SELECTOR),
         ]
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -197,7 +160,7 @@ class RunaiController:
                 await follow.ready.wait()
             ready.set()
 
-    def _on_workload(self, event: str, workload: Json) -> None:
+    def _on_workload(self, event: str, workload: Object) -> None:
         uid = workload["metadata"]["uid"]
         if event == "DELETED" or workload["metadata"].get("deletionTimestamp"):
             self._workloads.pop(uid, None)
@@ -207,7 +170,7 @@ class RunaiController:
         if new or event == "ADDED":
             self.work.add(("job", uid), lambda: self._make_job(workload))
 
-    async def _make_job(self, workload: Json) -> None:
+    async def _make_job(self, workload: Object) -> None:
         try:
             job = runai_objects.build_job(workload)
         except UnfitError as error:
@@ -215,7 +178,7 @@ class RunaiController:
             return
         await self._ensure_object(runai_objects.find_job_kind(workload).path(workload["metadata"]["namespace"]), job)
 
-    def _on_job(self, event: str, job: Json) -> None:
+    def _on_job(self, event: str, job: Object) -> None:
         uid = job["metadata"]["uid"]
         if event == "DELETED" or job["metadata"].get("deletionTimestamp"):
             self._jobs.pop(uid, None)
@@ -226,14 +189,14 @@ class RunaiController:
         if new or event == "ADDED":
             self.work.add(("pods", uid), lambda: self._make_pods(job))
 
-    async def _make_pods(self, job: Json) -> None:
+    async def _make_pods(self, job: Object) -> None:
         core = f"/api/v1/namespaces/{job['metadata']['namespace']}"
         for claim in runai_objects.build_claims(job):
             await self._ensure_object(f"{core}/persistentvolumeclaims", claim)
         for pod in runai_objects.build_pods(job, scheduler=self.scheduler):
             await self._ensure_object(f"{core}/pods", pod)
 
-    def _on_pod(self, event: str, pod: Json) -> None:
+    def _on_pod(self, event: str, pod: Object) -> None:
         owner = _find_owner_uid(pod)
         job = self._jobs.get(owner)
         if event == "DELETED":
@@ -243,12 +206,12 @@ class RunaiController:
             return
         first = owner not in self._pods
         self._pods.setdefault(owner, {})[pod["metadata"]["name"]] = str((pod.get("status") or {}).get("phase"))
-        if first and self.installed.makes_pod_groups:
+        if first and self.makes_pod_groups:
             self.work.add(("group", owner), lambda: self._make_group(pod))
         if job is not None:
             self._update_phase(job)
 
-    async def _make_group(self, pod: Json) -> None:
+    async def _make_group(self, pod: Object) -> None:
         owner = _find_owner_uid(pod)
         job = self._jobs.get(owner)
         if job is None:
@@ -258,13 +221,37 @@ class RunaiController:
             return
         await self._ensure_object(POD_GROUP.path(pod["metadata"]["namespace"]), runai_objects.build_pod_group(pod, job))
 
-    async def _pod_exists(self, pod: Json) -> bool:
+    async def _pod_exists(self, pod: Object) -> bool:
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         answer = await self.api.request("GET", path)
         return bool(answer.status == 200 and answer.json().get("metadata", {}).get("uid") == metadata["uid"])
 
-    def _update_phase(self, job: Json) -> None:
+    def _on_claim(self, event: str, claim: Object) -> None:
+        metadata = claim["metadata"]
+        asks_us = (metadata.get("annotations") or {}).get(_ASKED) == PROVISIONER
+        if event != "DELETED" and asks_us and not claim["spec"].get("volumeName"):
+            self.work.add(("volume", metadata["uid"]), lambda: self._create_volume(claim))
+
+    async def _create_volume(self, claim: Object) -> None:
+        try:
+            await self.api.json("POST", VOLUMES, build_volume(claim))
+        except ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            return
+        path = f"/api/v1/namespaces/{claim['metadata']['namespace']}/events"
+        await self.api.json("POST", path, build_event(claim))
+
+    def _on_volume(self, event: str, volume: Object) -> None:
+        async def delete_volume() -> None:
+            await self.api.json("DELETE", f"{VOLUMES}/{name}")
+
+        name = volume["metadata"]["name"]
+        if event != "DELETED" and (volume.get("status") or {}).get("phase") == "Released":
+            self.work.add(("release", name), delete_volume)
+
+    def _update_phase(self, job: Object) -> None:
         """A job, and its workload, runs when all its pods do."""
         uid = job["metadata"]["uid"]
         phases = list(self._pods.get(uid, {}).values())
@@ -277,7 +264,7 @@ class RunaiController:
         if workload is not None:
             self.work.add(("phase", workload["metadata"]["uid"]), lambda: self._set_phase(workload, "Running"))
 
-    async def _set_phase(self, thing: Json, phase: str, message: str = "") -> None:
+    async def _set_phase(self, thing: Object, phase: str, message: str = "") -> None:
         metadata = thing["metadata"]
         kind = next(candidate for candidate in (*WORKLOADS, *JOBS) if candidate.name == thing["kind"])
         body = orjson.dumps({"status": {"phase": phase, **({"message": message} if message else {})}})
@@ -286,7 +273,7 @@ class RunaiController:
         if answer.status >= 300:
             raise ApiError("refused", status=answer.status, where=path)
 
-    async def _ensure_object(self, path: str, body: Json) -> None:
+    async def _ensure_object(self, path: str, body: Object) -> None:
         """Make it, or find it made for the same owner."""
         try:
             await self.api.json("POST", path, body)
@@ -304,11 +291,40 @@ def _find_owner_uid(thing: Any) -> str:
     return str(owners[0].get("uid", ""))
 
 
-async def run_controller(api: Connection, ready: asyncio.Event, *, scheduler: str | None = None) -> None:
-    """Install what is missing and be the controller until cancelled.
+async def run_in_foreground(target: Target, *, scheduler: str | None, tell: Callable[[], None]) -> None:
+    """Install what is missing and be the controller until SIGINT or SIGTERM; `tell` is called when it watches.
 
     `scheduler`: schedulerName of the pods; KAI's where KAI's pod groups are installed, else the stock scheduler's.
     """
-    installed = await install_kinds(api)
-    chosen = scheduler or ("default-scheduler" if installed.makes_pod_groups else KAI)
-    await RunaiController(api, installed, scheduler=chosen).run(ready)
+    if not target.is_local:
+        raise ConfigError(
+            f"{NAME} is for clusters on this machine",
+            where=f"context {target.context}",
+            do="workbench scaletest cluster up",
+        )
+    ended, ready = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+
+    async def tell_when_ready() -> None:
+        await ready.wait()
+        tell()
+
+    async with Connection(target, max_connections=64) as api:
+
+        async def run_controller() -> None:
+            makes_pod_groups = await install_kinds(api)
+            chosen = scheduler or ("default-scheduler" if makes_pod_groups else KAI)
+            await RunaiController(api, makes_pod_groups=makes_pod_groups, scheduler=chosen).run(ready)
+
+        tasks = [asyncio.create_task(work) for work in (run_controller(), tell_when_ready(), ended.wait())]
+        try:
+            await asyncio.wait([tasks[0], tasks[2]], return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                await tasks[0]
+        except* WorkbenchError as group:
+            raise group.exceptions[0] from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

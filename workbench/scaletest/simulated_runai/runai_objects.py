@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.kubernetes.manifests import Object, build_object
 from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.scenario.workload_objects import KWOK_NODE
 from workbench.scaletest.simulated_runai import NAME
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -18,13 +21,11 @@ STORAGE_CLASS = "openebs-lvmpv"  # what the old tool's template asks for
 PROVISIONER = "workbench.local/simulated-runai"
 OURS = {api_discovery.MANAGED_BY: NAME}
 _ESTABLISH_TRIES = 200
-Json = dict[str, Any]
 MARK = "workbench.local/simulated-runai"
 RELEASE = "release"
 JOB_NAME = "job-name"
 KUBEFLOW_JOB_NAME = "training.kubeflow.org/job-name"
 MAX_WORKERS = 512
-_KWOK = "kwok.x-k8s.io/node"
 _NUMBER = re.compile(r"\d{1,4}(?:\.\d{1,3})?")
 _QUANTITY = re.compile(r"\d{1,9}(?:\.\d{1,3})?(?:m|[kMGT]i?)?")
 
@@ -56,19 +57,12 @@ WORKLOADS = (TRAINING, INTERACTIVE, DISTRIBUTED)
 JOBS = (RUNAI_JOB, PYTORCH_JOB)
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledKinds:
-    """Kinds now installed in the cluster.
+async def install_kinds(api: Connection) -> bool:
+    """Make the kinds and the storage class, or find them made; wait until they are served.
 
-    `makes_pod_groups`: False where KAI's own PodGroup is installed: it has another version, and KAI's pod grouper
-    makes them. The old tool's sampler asks for version v1, so it cannot run there; ours asks for what there is.
+    False where KAI's own PodGroup is installed: it has another version, and KAI's pod grouper makes them. The old
+    tool's sampler asks for version v1, so it cannot run there; ours asks for what there is.
     """
-
-    makes_pod_groups: bool
-
-
-async def install_kinds(api: Connection) -> InstalledKinds:
-    """Make the kinds and the storage class, or find them made; wait until they are served."""
     for kind in (*WORKLOADS, *JOBS):
         if not await _create_definition(api, kind):
             raise ConfigError(
@@ -76,70 +70,50 @@ async def install_kinds(api: Connection) -> InstalledKinds:
                 where=kind.crd,
                 do="simulated-runai is for local clusters that have none: workbench scaletest cluster up",
             )
-    own_groups = await _create_definition(api, POD_GROUP)
-    for kind in (*WORKLOADS, *JOBS, *([POD_GROUP] if own_groups else [])):
-        await _wait_for_kind(api, kind)
-    await _create_storage_class(api)
-    return InstalledKinds(own_groups)
+    makes_pod_groups = await _create_definition(api, POD_GROUP)
+    for kind in (*WORKLOADS, *JOBS, *([POD_GROUP] if makes_pod_groups else [])):
+        for _ in range(_ESTABLISH_TRIES):
+            answer = await api.request("GET", kind.path(), query={"limit": "1"})
+            if answer.status == 200:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            raise ConfigError("the kind is not served", where=kind.crd, found=answer.status)
+    modes = {"provisioner": PROVISIONER, "volumeBindingMode": "Immediate", "reclaimPolicy": "Delete"}
+    storage_class = build_object("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS, labels=OURS, **modes)
+    await _create_once(api, CLASSES, storage_class)
+    return makes_pod_groups
 
 
-def build_definition(kind: RunaiKind) -> dict[str, Any]:
+def build_definition(kind: RunaiKind) -> Object:
     """A CustomResourceDefinition that takes any field."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": kind.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": schema},
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
         "subresources": {"status": {}},
     }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.crd, "labels": OURS},
-        "spec": {
-            "group": kind.group,
-            "scope": "Namespaced",
-            "names": {"plural": kind.plural, "singular": kind.name.lower(), "kind": kind.name},
-            "versions": [version],
-        },
+    spec = {
+        "group": kind.group,
+        "scope": "Namespaced",
+        "names": {"plural": kind.plural, "singular": kind.name.lower(), "kind": kind.name},
+        "versions": [version],
     }
+    return build_object("apiextensions.k8s.io/v1", "CustomResourceDefinition", kind.crd, labels=OURS, spec=spec)
 
 
 async def _create_definition(api: Connection, kind: RunaiKind) -> bool:
     """Make its definition; is the one that stands there ours?"""
-    try:
-        await api.json("POST", CRDS, build_definition(kind))
-    except ApiError as error:
-        if error.status != 409:
-            raise
+    await _create_once(api, CRDS, build_definition(kind))
     definition = await api.json("GET", f"{CRDS}/{kind.crd}")
     labels = definition["metadata"].get("labels") or {}
     return bool(labels.get(api_discovery.MANAGED_BY) == NAME)
 
 
-async def _wait_for_kind(api: Connection, kind: RunaiKind) -> None:
-    import asyncio
-
-    for _ in range(_ESTABLISH_TRIES):
-        answer = await api.request("GET", kind.path(), query={"limit": "1"})
-        if answer.status == 200:
-            return
-        await asyncio.sleep(0.05)
-    raise ConfigError("the kind is not served", where=kind.crd, found=answer.status)
-
-
-async def _create_storage_class(api: Connection) -> None:
-    body = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": STORAGE_CLASS, "labels": OURS},
-        "provisioner": PROVISIONER,
-        "volumeBindingMode": "Immediate",
-        "reclaimPolicy": "Delete",
-    }
+async def _create_once(api: Connection, path: str, manifest: Object) -> None:
     try:
-        await api.json("POST", CLASSES, body)
+        await api.json("POST", path, manifest)
     except ApiError as error:
         if error.status != 409:
             raise
@@ -149,39 +123,44 @@ class UnfitError(ValueError):
     """The workload's spec is not what simulated-runai understands: its status says why."""
 
 
-def find_job_kind(workload: Json) -> RunaiKind:
+def find_job_kind(workload: Object) -> RunaiKind:
     """PyTorchJob of a distributed workload, RunaiJob of the others."""
     return PYTORCH_JOB if workload.get("kind") == DISTRIBUTED.name else RUNAI_JOB
 
 
-def find_workload_name(workload: Json) -> str:
-    """spec.name.value, or its own name: old command lines put a date behind the latter."""
-    name = _read_field(workload, "name")
-    return str(name) if name else str(workload["metadata"]["name"])
-
-
-def build_job(workload: Json) -> Json:
-    """The job of a workload."""
-    kind, name = find_job_kind(workload), find_workload_name(workload)
-    resources = _build_resources(workload)
-    workers = _parse_workers(workload) if kind is PYTORCH_JOB else 0
-    volumes = _list_volumes(workload)
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": _build_metadata(name, workload, {RELEASE: name}),
-        # Kept short: everything that the pods need, and nothing that a real one would have besides.
-        "spec": {
-            "resources": resources,
-            "image": str(_read_field(workload, "image") or "none"),
-            "workers": workers,
-            "volumes": volumes,
-            "fraction": _format_fraction(workload),
-        },
+def build_job(workload: Object) -> Object:
+    """The job of a workload: everything that the pods need, and nothing that a real one would have besides."""
+    kind = find_job_kind(workload)
+    # Old command lines put a date behind metadata.name.
+    name = str(_read_field(workload, "name") or workload["metadata"]["name"])
+    gpu_text = str(_read_field(workload, "gpu") or "0")
+    if not _NUMBER.fullmatch(gpu_text):
+        raise UnfitError(f"spec.gpu.value is no number of GPUs: {gpu_text[:40]!r}")
+    gpus = float(gpu_text)
+    if gpus > 1 and gpus != int(gpus):
+        raise UnfitError(f"spec.gpu.value is neither whole nor below 1: {gpu_text}")
+    requests = {}
+    for field, otherwise in (("cpu", "0.05"), ("memory", "1Mi")):
+        requests[field] = str(_read_field(workload, field) or otherwise)
+        if not _QUANTITY.fullmatch(requests[field]):
+            raise UnfitError(f"spec.{field}.value is no quantity: {requests[field][:40]!r}")
+    workers = str(_read_field(workload, "workers") or "1") if kind is PYTORCH_JOB else "0"
+    if not workers.isascii() or not workers.isdigit() or len(workers) > 4 or int(workers) > MAX_WORKERS:
+        raise UnfitError(f"spec.workers.value is no number up to {MAX_WORKERS}: {workers[:40]!r}")
+    limits = {"nvidia.com/gpu": str(int(gpus))} if gpus >= 1 else {}
+    spec = {
+        "resources": {"requests": requests | limits, "limits": limits},
+        "image": str(_read_field(workload, "image") or "none"),
+        "workers": int(workers),
+        "volumes": _list_volumes(workload),
+        # KAI shares GPUs by an annotation; the stock scheduler cannot, and takes such a pod as one without a GPU.
+        "fraction": f"{gpus:g}" if 0 < gpus < 1 else None,
     }
+    metadata = _build_metadata(name, workload, {RELEASE: name})
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "spec": spec}
 
 
-def build_pods(job: Json, *, scheduler: str) -> list[Json]:
+def build_pods(job: Object, *, scheduler: str) -> list[Object]:
     """The pods of a job: one, or a master and its workers. They can go to simulated nodes only."""
     name = str(job["metadata"]["name"])
     if job["kind"] == PYTORCH_JOB.name:
@@ -198,7 +177,7 @@ def build_pods(job: Json, *, scheduler: str) -> list[Json]:
     return [_build_pod(job, f"{name}-0-0", {RELEASE: name, JOB_NAME: name}, scheduler)]
 
 
-def build_claims(job: Json) -> list[Json]:
+def build_claims(job: Object) -> list[Object]:
     """The volumes that its pods share."""
     claims = []
     for volume in job["spec"].get("volumes", []):
@@ -214,7 +193,7 @@ def build_claims(job: Json) -> list[Json]:
     return claims
 
 
-def build_pod_group(pod: Json, job: Json) -> Json:
+def build_pod_group(pod: Object, job: Object) -> Object:
     """The pod group of a job, made when its first pod is there."""
     name = str(job["metadata"]["name"])
     members = 1 + int(job["spec"].get("workers", 0))
@@ -224,7 +203,7 @@ def build_pod_group(pod: Json, job: Json) -> Json:
     return {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.name, "metadata": metadata, "spec": spec}
 
 
-def _build_metadata(name: str, owner: Json, labels: dict[str, str]) -> Json:
+def _build_metadata(name: str, owner: Object, labels: dict[str, str]) -> Object:
     """Metadata of an object that `owner` controls: its namespace, its labels and those given."""
     above = owner["metadata"]
     reference = {
@@ -247,10 +226,10 @@ def _build_metadata(name: str, owner: Json, labels: dict[str, str]) -> Json:
     }
 
 
-def _build_pod(job: Json, name: str, labels: dict[str, str], scheduler: str) -> Json:
+def _build_pod(job: Object, name: str, labels: dict[str, str], scheduler: str) -> Object:
     """Pod of a simulated Run:ai job, which can only run on simulated nodes."""
     spec = job["spec"]
-    container: Json = {"name": "main", "image": spec["image"], "resources": spec["resources"]}
+    container: Object = {"name": "main", "image": spec["image"], "resources": spec["resources"]}
     volumes = []
     for volume in spec.get("volumes", []):
         claim = f"{job['metadata']['name']}-{volume['name']}"
@@ -271,57 +250,20 @@ def _build_pod(job: Json, name: str, labels: dict[str, str], scheduler: str) -> 
             "volumes": volumes,
             # Nothing of a simulation may run anywhere.
             "nodeSelector": {api_discovery.SIMULATED: "true"},
-            "tolerations": [{"key": _KWOK, "operator": "Exists", "effect": "NoSchedule"}],
+            "tolerations": [{"key": KWOK_NODE, "operator": "Exists", "effect": "NoSchedule"}],
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
         },
     }
 
 
-def _read_field(workload: Json, field: str) -> Any:
+def _read_field(workload: Object, field: str) -> Any:
     """`spec.<field>.value`: every field of Run:ai's workloads has this shape."""
     entry = (workload.get("spec") or {}).get(field)
     return entry.get("value") if isinstance(entry, dict) else None
 
 
-def _build_resources(workload: Json) -> Json:
-    gpus = _parse_gpus(workload)
-    requests = {"cpu": _read_quantity(workload, "cpu", "0.05"), "memory": _read_quantity(workload, "memory", "1Mi")}
-    gpu_limits = {"nvidia.com/gpu": str(int(gpus))} if gpus >= 1 else {}
-    return {"requests": requests | gpu_limits, "limits": gpu_limits}
-
-
-def _parse_gpus(workload: Json) -> float:
-    text = str(_read_field(workload, "gpu") or "0")
-    if not _NUMBER.fullmatch(text):
-        raise UnfitError(f"spec.gpu.value is no number of GPUs: {text[:40]!r}")
-    gpus = float(text)
-    if gpus > 1 and gpus != int(gpus):
-        raise UnfitError(f"spec.gpu.value is neither whole nor below 1: {text}")
-    return gpus
-
-
-def _format_fraction(workload: Json) -> str | None:
-    """KAI shares GPUs by this annotation; the stock scheduler cannot, and takes such a pod as one without a GPU."""
-    gpus = _parse_gpus(workload)
-    return f"{gpus:g}" if 0 < gpus < 1 else None
-
-
-def _read_quantity(workload: Json, field: str, otherwise: str) -> str:
-    text = str(_read_field(workload, field) or otherwise)
-    if not _QUANTITY.fullmatch(text):
-        raise UnfitError(f"spec.{field}.value is no quantity: {text[:40]!r}")
-    return text
-
-
-def _parse_workers(workload: Json) -> int:
-    text = str(_read_field(workload, "workers") or "1")
-    if not text.isascii() or not text.isdigit() or len(text) > 4 or int(text) > MAX_WORKERS:
-        raise UnfitError(f"spec.workers.value is no number up to {MAX_WORKERS}: {text[:40]!r}")
-    return int(text)
-
-
-def _list_volumes(workload: Json) -> list[Json]:
+def _list_volumes(workload: Object) -> list[Object]:
     """List the volumes that a workload claims: name, size as a Kubernetes quantity, storage class (empty: default)."""
     pvcs = (workload.get("spec") or {}).get("pvcs")
     items = pvcs.get("items") if isinstance(pvcs, dict) else None

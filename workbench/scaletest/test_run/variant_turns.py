@@ -204,7 +204,7 @@ def _run_turns(folder: Path, session: Session, scenario: Scenario, context: RunC
             try:
                 if cluster is not None:
                     needed = second_schedulers.list_needed(find_recipe(turn.side, scenario.recipes))
-                    watcher.say(f"running: {', '.join(second_schedulers.run_only(cluster, needed))}")
+                    watcher.say(f"running: {', '.join(second_schedulers.run_only(cluster.name, needed))}")
                 result = run_test(scenario, context, scheduler=turn.side, folder=folder / turn.folder)
                 results.append(result)
             except KeyboardInterrupt:
@@ -220,7 +220,7 @@ def _run_turns(folder: Path, session: Session, scenario: Scenario, context: RunC
         return VariantTurns(folder, session, tuple(results), 0)
     finally:
         if cluster is not None:
-            second_schedulers.run_only(cluster, None)
+            second_schedulers.run_only(cluster.name, None)
 
 
 def _build_cleanup_error(run_id: str, folder: Path, reason: object) -> RunFailedError:
