@@ -24,7 +24,7 @@ from workbench.core.schema import validate_model
 from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import session_import
-from workbench.indicators.store.archive import OUTSIDE, Arm, Hardware, is_inside
+from workbench.indicators.store.archive import OUTSIDE, Arm, is_inside
 from workbench.indicators.store.benchmark_import import MAX_RUNS
 from workbench.indicators.store.import_formats import ImportContext, ImportedSet, ImportFormat
 from workbench.indicators.store.result_files import ResultFile, list_result_files
@@ -84,7 +84,8 @@ class StoredValue:
 
 def read_asv_file(document: Any, path: Path) -> ResultDocument:
     """A result file by its document."""
-    if _has_result_keys(document) and document.get("version") != RESULT_VERSION:
+    has_keys = isinstance(document, dict) and {"commit_hash", "results"} <= document.keys()
+    if has_keys and document.get("version") != RESULT_VERSION:
         version = json.dumps(document.get("version"))[:40]
         raise InputError(f"{NOUN} in another format", where=path, found=version, allowed=RESULT_VERSION, do=_UPDATE)
     return validate_model(ResultDocument, document, noun=NOUN, where=path, do=_UPDATE)
@@ -119,24 +120,16 @@ def iterate_values(columns: Mapping[str, Any], where: str) -> Iterator[StoredVal
     if len(params) > MAX_PARAMETERS or count > MAX_COMBINATIONS:
         allowed = f"at most {MAX_PARAMETERS} parameters and {MAX_COMBINATIONS:,} combinations"
         raise InputError("too many parameters", where=where, allowed=allowed)
-    values, samples = (_align_column(columns.get(name), count, where) for name in ("result", "samples"))
+    # asv writes null for a list of nulls.
+    found = [columns.get(name) if columns.get(name) is not None else [None] * count for name in ("result", "samples")]
+    for column in found:
+        if not isinstance(column, list) or len(column) != count:
+            finding = len(column) if isinstance(column, list) else type(column).__name__
+            raise InputError("not one entry per combination of parameters", where=where, found=finding, allowed=count)
     texts = itertools.product(*([str(value) for value in levels] for levels in params))
+    values, samples = found
     for combination, value, several in zip(texts, values, samples, strict=True):
         yield StoredValue(combination if params else None, value, several if isinstance(several, list) else [])
-
-
-def _align_column(column: Any, count: int, where: str) -> list[Any]:
-    """Entries of a column, one per combination; asv writes null for a list of nulls."""
-    if column is None:
-        return [None] * count
-    if not isinstance(column, list) or len(column) != count:
-        finding = len(column) if isinstance(column, list) else type(column).__name__
-        raise InputError("not one entry per combination of parameters", where=where, found=finding, allowed=count)
-    return column
-
-
-def _has_result_keys(document: Any) -> bool:
-    return isinstance(document, dict) and {"commit_hash", "results"} <= document.keys()
 
 
 def _read_object(path: Path, noun: str) -> dict[str, Any]:
@@ -216,7 +209,15 @@ def _convert_results(
             if case.label in labels:
                 raise InputError("a combination of parameters twice", where=where, found=case.label)
             labels.add(case.label)
-            runs += [_build_run(arm, case, hardware, field, value, start) for value in values]
+            for value in values:
+                status, reason = _judge_value(value)
+                stdout = {"name": case.name, "@parameters": dict(case.parameters), "@result": {field: value}}
+                document = {
+                    "stdout": stdout if status == "ok" else "",
+                    "exit_code": 0 if status == "ok" else None,
+                    "start_datetime": start,
+                }
+                runs.append(ImportedRun(arm, case, hardware, status, document, reason))
             if len(labels) > MAX_CASES or len(runs) > MAX_RUNS:
                 allowed = f"at most {MAX_CASES:,} combinations of parameters and {MAX_RUNS:,} samples"
                 raise InputError("too many results for a session", where=where, allowed=allowed)
@@ -248,16 +249,6 @@ def _find_unit(name: str, version: str, benchmark: Any) -> str:
         return _shorten_text(listed["unit"])
     function = name.rpartition(".")[2]
     return next((unit for pattern, unit in _UNITS_BY_NAME if pattern.match(function)), "")
-
-
-def _build_run(
-    arm: Arm, case: ImportedCase, hardware: Hardware, field: str, value: Any, started_at: str
-) -> ImportedRun:
-    status, reason = _judge_value(value)
-    document = {"name": case.name, "@parameters": dict(case.parameters), "@result": {field: value}}
-    stdout, exit_code = (document, 0) if status == "ok" else ("", None)
-    fields = {"stdout": stdout, "exit_code": exit_code, "start_datetime": started_at}
-    return ImportedRun(arm, case, hardware, status, fields, reason)
 
 
 def _judge_value(value: Any) -> tuple[Status, str | None]:

@@ -11,7 +11,6 @@ from workbench.core.errors import InputError
 from workbench.indicators.store.archive import parse_time
 from workbench.indicators.store.benchmark_import import (
     MeasuredBenchmark,
-    MeasuredRun,
     Measurement,
     build_set,
     find_base_unit,
@@ -55,7 +54,11 @@ def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet
         new = Measurement("csv", model=shorten_text(machine), machine=machine, revision=commit or None)
         new.measured_at = moment
         one = measured.setdefault(key, new)
-        run = _judge_text(row["value"], where)
+        try:
+            run = judge_value(float(row["value"].replace("_", "x")) if row["value"] else None)
+        except ValueError:
+            do = "write numbers with a decimal point, the unit in its own column"
+            raise InputError("not a number", where=where, found=row["value"][:60], do=do) from None
         one.benchmarks.append(MeasuredBenchmark(series, unit, "higher" if direction == "higher" else "lower", [run]))
     for one in measured.values():
         yield build_set(one, context)
@@ -73,7 +76,13 @@ def _list_rows(file: ResultFile, context: ImportContext) -> Iterator[tuple[int, 
             if not any(cells):
                 continue
             if columns is None:
-                columns = _check_columns([cell.lower() for cell in cells], file)
+                columns = [cell.lower() for cell in cells]
+                missing = [name for name in REQUIRED if name not in columns]
+                unknown = [name for name in columns if name not in (*REQUIRED, *OPTIONAL)]
+                if missing or unknown or len(set(columns)) < len(columns):
+                    found = f"unknown: {', '.join(unknown)[:200]}" if unknown else "a column twice"
+                    found = f"missing: {', '.join(missing)}" if missing else found
+                    raise InputError(f"not the columns of a {NOUN}", where=file.path, found=found, do=_EXAMPLE)
             elif [cell.lower() for cell in cells] == columns:
                 context.add_notice("the header line is repeated: several files were joined")
             elif len(cells) != len(columns):
@@ -90,27 +99,6 @@ def _list_rows(file: ResultFile, context: ImportContext) -> Iterator[tuple[int, 
         raise InputError(f"not a {NOUN}", where=f"{file.path}, line {reader.line_num}", found=str(error)) from None
     if not file.text.endswith("\n"):
         context.add_notice("the last line has no end: it may be cut off")
-
-
-def _check_columns(columns: list[str], file: ResultFile) -> list[str]:
-    missing = [name for name in REQUIRED if name not in columns]
-    unknown = [name for name in columns if name not in (*REQUIRED, *OPTIONAL)]
-    if missing or unknown or len(set(columns)) < len(columns):
-        found = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)[:200]}"
-        found = found if missing or unknown else "a column twice"
-        raise InputError(f"not the columns of a {NOUN}", where=file.path, found=found, do=_EXAMPLE)
-    return columns
-
-
-def _judge_text(text: str, where: str) -> MeasuredRun:
-    """The value of a cell; an empty one or NaN is a run without a value, and other texts are refused."""
-    if not text:
-        return judge_value(None)
-    try:
-        return judge_value(float(text.replace("_", "x")))
-    except ValueError:
-        do = "write numbers with a decimal point, the unit in its own column"
-        raise InputError("not a number", where=where, found=text[:60], do=do) from None
 
 
 FORMAT = ImportFormat(

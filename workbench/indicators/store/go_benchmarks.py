@@ -95,9 +95,11 @@ def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet
         measured.benchmarks.append(
             MeasuredBenchmark(name, "ns/op", "lower", [MeasuredRun(None, "empty", reason, None)])
         )
-    moment = _find_time(file)
+    # The first message of -json tells the time; plain output has none.
+    match = re.match(r'\s*\{"Time":"([^"]+)"', file.text)
+    moment = parse_time(re.sub(r"(\.\d{6})\d*", r"\1", match[1])) if match else None
     for measured in output.measured.values():
-        measured.measured_at = moment
+        measured.measured_at = moment.astimezone(UTC).isoformat() if moment else ""
         yield build_set(measured, context)
 
 
@@ -110,13 +112,6 @@ def _list_outputs(file: ResultFile, context: ImportContext) -> list[str]:
         if isinstance(message, dict) and message.get("Action") == "output":
             texts.setdefault(str(message.get("Package", "")), []).append(str(message.get("Output", "")))
     return ["".join(parts) for parts in texts.values()]
-
-
-def _find_time(file: ResultFile) -> str:
-    """Time of the first message of -json; plain output has none."""
-    match = re.match(r'\s*\{"Time":"([^"]+)"', file.text)
-    moment = parse_time(re.sub(r"(\.\d{6})\d*", r"\1", match[1])) if match else None
-    return moment.astimezone(UTC).isoformat() if moment else ""
 
 
 def _read_output(text: str, output: _Output, context: ImportContext) -> None:

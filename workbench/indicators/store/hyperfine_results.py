@@ -28,21 +28,16 @@ def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet
     for document in file.read_documents(NOUN, context.notices, do=_EXPORT):
         measured, times = Measurement("hyperfine", repeats=False), list[str]()
         for row in require_rows(document, "results", NOUN, file.path):
-            name = _name_command(row)
+            parameters = row.get("parameters")
+            # The values of a parameter scan, since commands with a name of their own do not show them.
+            values = [f"{key}={value}" for key, value in parameters.items()] if isinstance(parameters, Mapping) else []
+            name = f"{row.get('command', 'command')}" + (f" ({', '.join(values)})" if values else "")
             measured.benchmarks += _read_command(row, name, f"{file.path}, {shorten_text(name, 80)}", context)
             user_s, system_s = (judge_value(row.get(key)).value for key in ("user", "system"))
             if user_s is not None and system_s is not None:
                 times.append(f"{name}: user {user_s:.4g} s and system {system_s:.4g} s on average")
         measured.notes = tuple(shorten_text(text) for text in times[:MAX_NOTES])
         yield build_set(measured, context)
-
-
-def _name_command(row: Mapping[str, Any]) -> str:
-    """Command with the values of a parameter scan, since commands with a name of their own do not show them."""
-    parameters = row.get("parameters")
-    values = parameters.items() if isinstance(parameters, Mapping) else ()
-    text = ", ".join(f"{name}={value}" for name, value in values)
-    return f"{row.get('command', 'command')}" + (f" ({text})" if text else "")
 
 
 def _read_command(row: Mapping[str, Any], name: str, where: str, context: ImportContext) -> Iterator[MeasuredBenchmark]:

@@ -71,7 +71,11 @@ def export_session(folder: Path, out: Path) -> ExportReport:
     if out.suffix == ".json":
         suites = {out: [benchmark for benchmarks in by_arm.values() for benchmark in benchmarks]}
     else:
-        names = _build_file_names(by_arm)
+        names = dict[str, str]()
+        for arm in by_arm:
+            # Letters, digits, dots and dashes.
+            name = "".join(sign if sign.isalnum() or sign in ".-_" else "-" for sign in arm)[:100].strip(".-") or "arm"
+            names[arm] = find_free_name(name, names.values())
         suites = {out / f"{names[arm]}.json": benchmarks for arm, benchmarks in by_arm.items()}
     for path, benchmarks in suites.items():
         try:
@@ -153,15 +157,6 @@ def _build_metadata(session: Session, result: Result, metric: PlannedMetric, uni
     return {name: value for name, value in texts.items() if value not in (None, "")}
 
 
-def _build_file_names(arms: Iterable[str]) -> dict[str, str]:
-    """Unique file name per arm, of letters, digits, dots and dashes."""
-    names: dict[str, str] = {}
-    for arm in arms:
-        name = "".join(sign if sign.isalnum() or sign in ".-_" else "-" for sign in arm)[:100].strip(".-") or "arm"
-        names[arm] = find_free_name(name, names.values())
-    return names
-
-
 class PyperfSeconds(Indicator):
     """pyperf benchmark in seconds per loop: mean over the values of a process."""
 
@@ -192,22 +187,16 @@ _INDICATORS: dict[str, tuple[type[Indicator], str]] = {
 
 def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """Each file is a stack of its name, and all are one session; with --stack, each is a session of that."""
-    for document in file.read_documents(NOUN, context.notices, do="python -m pyperf … -o FILE"):
-        suite = _load_suite(document, file.path)
-        yield ImportedSet(_convert_runs(suite, _build_arm(file.path, suite, context), context.options.machine))
-
-
-def _load_suite(document: Any, path: Path) -> pyperf.BenchmarkSuite:
-    """Load a suite; whatever pyperf raises for an invalid one becomes an input error."""
     import pyperf
 
-    try:
-        return pyperf.BenchmarkSuite.loads(json.dumps(document))
-    # pyperf does not validate documents, so invalid ones raise any of these.
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise InputError(
-            f"not a {NOUN}", where=path, found=str(error)[:200], allowed="JSON written by pyperf with -o FILE"
-        ) from None
+    for document in file.read_documents(NOUN, context.notices, do="python -m pyperf … -o FILE"):
+        try:
+            suite = pyperf.BenchmarkSuite.loads(json.dumps(document))
+        # pyperf does not validate documents, so invalid ones raise any of these.
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            allowed = "JSON written by pyperf with -o FILE"
+            raise InputError(f"not a {NOUN}", where=file.path, found=str(error)[:200], allowed=allowed) from None
+        yield ImportedSet(_convert_runs(suite, _build_arm(file.path, suite, context), context.options.machine))
 
 
 def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, context: ImportContext) -> Arm:

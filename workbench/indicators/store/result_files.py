@@ -54,7 +54,10 @@ class ResultFile:
                 return documents, place
             if measure_depth(value, MAX_DEPTH) > MAX_DEPTH:
                 raise InputError("nested too deeply", where=self.path, allowed=f"{MAX_DEPTH} levels")
-            documents.append(_replace_half_pairs(value) if has_half_pairs else value)
+            if has_half_pairs:
+                # Halves of pairs of code units in its texts, which no file can hold.
+                value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+            documents.append(value)
 
     def read_documents(self, noun: str, notices: dict[str, int], *, do: str | None = None) -> list[Any]:
         """The JSON documents of a file, of which there may be several, one after another.
@@ -73,11 +76,6 @@ class ResultFile:
         if len(documents) > 1 and not all(map(is_line_of_stream, documents)):
             add_notice(notices, "several documents in one file: each is a session")
         return documents
-
-
-def _replace_half_pairs(value: Any) -> Any:
-    """A JSON value without halves of pairs of code units in its texts, which no file can hold."""
-    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def is_line_of_stream(document: Any) -> bool:
