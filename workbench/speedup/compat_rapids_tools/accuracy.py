@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -211,7 +211,20 @@ def estimate_left_out_ratios(
     plain = [log for path in baseline_logs for log in read_seed_logs(path)]
     fast = [log for path in candidate_logs for log in read_seed_logs(path)]
     pairs = (*OPERATOR_PAIRS, *COMET_PAIRS)
-    sides = [[_group_by_query(log, queries, first_runs) for log in side] for side in (plain, fast)]
+    # Applications that each hold one run of a query alone, by query.
+    sides = [
+        [
+            {
+                query: [
+                    replace(build_seed_application(_restrict_log(log, [run])), duration_ms=run.duration_ms or 0)
+                    for run in _list_runs(log, query, first_runs)
+                ]
+                for query in queries
+            }
+            for log in side
+        ]
+        for side in (plain, fast)
+    ]
     mean_ratios = {}
     for query in queries:
         cpu, gpu = (
@@ -224,7 +237,9 @@ def estimate_left_out_ratios(
             for side in (zip(plain, sides[0], strict=True), zip(fast, sides[1], strict=True))
         )
         factors = generate_factors(cpu, gpu, pairs=pairs).get_factors()
-        ratios = [ratio for log in plain for ratio in _list_query_estimates(log, query, factors, first_runs)]
+        parts = [_restrict_log(log, _list_runs(log, query, first_runs)) for log in plain]
+        estimates = [one.estimate for part in parts for one in estimate_application(part, factors).queries]
+        ratios = [estimate.speedup_ratio for estimate in estimates if estimate.speedup_ratio > 0]
         if ratios:
             mean_ratios[query] = float(np.exp(np.mean(np.log(ratios))))
     return mean_ratios
@@ -244,17 +259,6 @@ def _restrict_log(log: SeedLog, chosen: Sequence[Query]) -> SeedLog:
     return part
 
 
-def _group_by_query(log: SeedLog, queries: Sequence[str], first_runs: bool) -> dict[str, list[SeedApplication]]:
-    """Applications that each hold one run of a query alone, by query."""
-    return {
-        query: [
-            replace(build_seed_application(_restrict_log(log, [run])), duration_ms=run.duration_ms or 0)
-            for run in _list_runs(log, query, first_runs)
-        ]
-        for query in queries
-    }
-
-
 def _sum_applications(log: SeedLog, parts: Sequence[SeedApplication]) -> SeedApplication:
     return SeedApplication(
         where=log.where,
@@ -266,12 +270,3 @@ def _sum_applications(log: SeedLog, parts: Sequence[SeedApplication]) -> SeedApp
         span_times=tuple(row for part in parts for row in part.span_times),
         stages=tuple(row for part in parts for row in part.stages),
     )
-
-
-def _list_query_estimates(log: SeedLog, query: str, factors: Mapping[str, float], first_runs: bool) -> list[float]:
-    part = _restrict_log(log, _list_runs(log, query, first_runs))
-    return [
-        query_estimate.estimate.speedup_ratio
-        for query_estimate in estimate_application(part, factors).queries
-        if query_estimate.estimate.speedup_ratio > 0
-    ]
