@@ -53,8 +53,6 @@ def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = N
 
     `configuration`: Written by kwokctl for the kwok controller, which reads it at start.
     """
-    import yaml
-
     try:
         documents = [document for document in yaml.safe_load_all(configuration) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -77,17 +75,18 @@ def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = N
 
 def _find_stage(documents: list[Any], name: str, where: str) -> dict[str, Any]:
     """Return the specification of the one stage of this name."""
-    stages = [document for document in documents if _is_stage(document, name)]
+    stages = [
+        document
+        for document in documents
+        if isinstance(document, dict)
+        and document.get("kind") == "Stage"
+        and (document.get("metadata") or {}).get("name") == name
+        and isinstance(document.get("spec"), dict)
+    ]
     if len(stages) != 1:
         raise InputError(f"not one stage {name} in kwok's configuration", where=where, found=len(stages))
     spec: dict[str, Any] = stages[0]["spec"]
     return spec
-
-
-def _is_stage(document: Any, name: str) -> bool:
-    if not isinstance(document, dict) or document.get("kind") != "Stage":
-        return False
-    return bool((document.get("metadata") or {}).get("name") == name and isinstance(document.get("spec"), dict))
 
 
 class PortTakenError(RunFailedError):
@@ -121,8 +120,13 @@ def create_control_plane(
     do = f"{BUILD}, then up with --provider built" if binaries.provider == "kwokctl" else None
     _run_kwokctl(folder, name, binaries.kwokctl, config, limit_s, do)
     _set_pod_stages(folder, name, settings.start_delay)
-    _restart_components(folder, name)
     parts = _build_parts(folder, name, numbers)
+    # Once more what has ended: the controller-manager waits only 10 s for the API server.
+    ended = _list_kwokctl_components(folder, name) - set(component_processes.find_processes(folder))
+    for part in parts:
+        if part.name in ended and part.command:
+            log = find_log(folder, part.name)
+            component_processes.start_component(folder, part.command, log, environment=part.environment)
     wait_until_healthy(folder, parts, timeout_s=timeout_s)
     return parts
 
@@ -243,17 +247,6 @@ def _list_kwokctl_components(folder: Path, name: str) -> set[str]:
     return {path.stem for path in find_workdir(folder, name).glob("pids/*.pid")}
 
 
-def _restart_components(folder: Path, name: str) -> None:
-    """Restart components that have ended, once: the controller-manager waits only 10 s for the API server."""
-    components = _read_components(folder, name)
-    for component in sorted(_list_kwokctl_components(folder, name) - set(component_processes.find_processes(folder))):
-        if component in components:
-            command = (str(components[component]["binary"]), *map(str, components[component]["args"]))
-            component_processes.start_component(
-                folder, command, find_log(folder, component), environment=_read_environment(components[component])
-            )
-
-
 def _read_components(folder: Path, name: str) -> dict[str, dict[str, Any]]:
     """Read kwokctl's configuration of each component."""
     try:
@@ -262,10 +255,6 @@ def _read_components(folder: Path, name: str) -> dict[str, dict[str, Any]]:
         return {str(component["name"]): component for component in first["components"]}
     except (OSError, yaml.YAMLError, StopIteration, KeyError, TypeError):
         return {}
-
-
-def _read_environment(component: Mapping[str, Any]) -> dict[str, str]:
-    return {str(variable["name"]): str(variable["value"]) for variable in component.get("envs") or []}
 
 
 def _build_failure(folder: Path, name: str, message: str, *, gave_up: bool, do: str | None) -> RunFailedError:
@@ -292,20 +281,11 @@ def _build_parts(folder: Path, name: str, numbers: Mapping[str, int]) -> tuple[C
     parts = []
     for component in COMPONENT_NAMES:
         scheme, path = paths.get(component, "https /healthz").split()
-        command = (
-            (str(components[component]["binary"]), *map(str, components[component]["args"]))
-            if component in components
-            else ()
-        )
-        url = f"{scheme}://{component_processes.LOOPBACK}:{numbers[component]}{path}"
-        parts.append(
-            ClusterPart(
-                name=component,
-                command=command,
-                health=url,
-                environment=_read_environment(components.get(component, {})),
-            )
-        )
+        found = components.get(component, {})
+        command = (str(found["binary"]), *map(str, found["args"])) if found else ()
+        environment = {str(variable["name"]): str(variable["value"]) for variable in found.get("envs") or []}
+        health = f"{scheme}://{component_processes.LOOPBACK}:{numbers[component]}{path}"
+        parts.append(ClusterPart(name=component, command=command, health=health, environment=environment))
     return tuple(parts)
 
 
@@ -362,27 +342,19 @@ def describe_component(
     flags = dict(word.lstrip("-").split("=", 1) for word in part.command[1:] if word.startswith("-") and "=" in word)
     qps, burst = (flags.get("kube-api-qps", flags.get("qps")), flags.get("kube-api-burst", flags.get("burst")))
     default = limit or DEFAULT_LIMITS.get(part.name)
-    here = {key: value for key, value in flags.items() if not _is_plumbing(key, value, folder)}
+    # Addresses and paths differ from cluster to cluster, and change nothing.
+    own_names = ("name", "initial-cluster", "node-ip", "node-name", "service-account-issuer")
+    here = {
+        key: value
+        for key, value in flags.items()
+        if str(folder) not in value
+        and key not in own_names
+        and not key.endswith(("-address", "-port", "-urls", "-servers"))
+    }
     return Component(
         name=part.name,
         version=version,
         client_qps=float(qps) if qps else default.qps if default else None,
         client_burst=int(burst) if burst else default.burst if default else None,
         arguments=here,
-    )
-
-
-def _is_plumbing(key: str, value: str, folder: Path) -> bool:
-    """Addresses and paths: they differ from cluster to cluster, and change nothing."""
-    return (
-        str(folder) in value
-        or key.endswith(("-address", "-port", "-urls", "-servers"))
-        or key
-        in (
-            "name",
-            "initial-cluster",
-            "node-ip",
-            "node-name",
-            "service-account-issuer",
-        )
     )

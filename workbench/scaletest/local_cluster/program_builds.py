@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -31,16 +31,9 @@ Progress = Callable[[int, int], None]
 PARTS: tuple[Part, ...] = ("kube", "kwok", "kai")
 # Built when it is asked for: another ten minutes.
 ALL_PARTS: tuple[Part, ...] = (*PARTS, "kueue")
-# Processor time of a build where Go has compiled nothing yet (2 cores of a virtual machine, Go 1.26, 2026-11-27).
-BUILD_CPU_S: dict[Part, int] = {"kube": 1630, "kwok": 100, "kai": 860, "kueue": 1200}
 GO = "1.26"
 SOURCES = Path(__file__).parent
-KAI_MODULE, KUEUE_MODULE = "github.com/NVIDIA/KAI-scheduler", "sigs.k8s.io/kueue"
-LINKS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "etcd")
-_KAI_COMMANDS = ("scheduler", "podgrouper", "binder", "podgroupcontroller", "queuecontroller")
-_KWOK_COMMANDS = ("kwok", "kwokctl")
 _FLAGS = ("-trimpath", "-mod=readonly", "-buildvcs=false")
-_SOURCE_FILES = {"kube": ("go.mod", "go.sum", "main.go"), "kai": ("go.mod", "go.sum"), "kueue": ("go.mod", "go.sum")}
 # Kueue 0.19 reads the certificate of its metrics from a folder that only an administrator may write, even where it
 # serves none: this text of its main file is replaced, so that the folder can be given.
 KUEUE_CERTIFICATES = "WORKBENCH_KUEUE_CERTIFICATES"
@@ -54,22 +47,87 @@ VARIABLE = "WORKBENCH_CLUSTER_BINARIES"
 ENVTEST_VARIABLE = "KUBEBUILDER_ASSETS"
 # They start their nodes in containers or as root: nothing of ours starts them.
 _WHOLE_CLUSTERS = ("kind", "k3s", "k3d", "minikube")
+BUILD = "workbench scaletest cluster build"
 KUBE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 KWOK = ("kwok", "kwokctl")
 KAI = ("scheduler", "podgrouper", "binder", "podgroupcontroller", "queuecontroller")
-BUILD = "workbench scaletest cluster build"
+
+
+@dataclass(frozen=True)
+class PartBuild:
+    """How a part is built.
+
+    `module`: Our Go module that it is built in; `packages`: What of it, and `package` whose release it is.
+    `cpu_s`: Processor time where Go has compiled nothing yet (2 cores of a virtual machine, Go 1.26, 2026-11-27).
+    `link_flags`: For the linker; the release's numbers are filled in.
+    `check`: A program that is started once; `links`: names by which the one program is called, too.
+    `copies`: Files and folders of manifests beside the programs, by their place in the package.
+    """
+
+    module: str
+    packages: tuple[str, ...]
+    package: str
+    cpu_s: int
+    link_flags: str = "-s -w"
+    check: str | None = None
+    links: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
+
+
+_VERSION = "k8s.io/component-base/version.git"
+_KAI_MODULE, _KUEUE_MODULE = "github.com/NVIDIA/KAI-scheduler", "sigs.k8s.io/kueue"
+BUILDS: dict[Part, PartBuild] = {
+    "kube": PartBuild(
+        "kube",
+        (".",),
+        "k8s.io/kubernetes",
+        1630,
+        f"-s -w -X {_VERSION}Version=v{{version}} -X {_VERSION}Major={{major}} -X {_VERSION}Minor={{minor}}",
+        check="kube-apiserver",
+        links=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "etcd"),
+    ),
+    "kwok": PartBuild(
+        "kube",
+        tuple(f"sigs.k8s.io/kwok/cmd/{name}" for name in KWOK),
+        "sigs.k8s.io/kwok",
+        100,
+        check="kwokctl",
+    ),
+    "kai": PartBuild(
+        "kai",
+        tuple(f"{_KAI_MODULE}/cmd/{name}" for name in KAI),
+        _KAI_MODULE,
+        860,
+        # KAI 0.12's podgroupcontroller forgets its --metrics-bind-address and would serve figures on port 8080 of all
+        # addresses, so that a second cluster could not start. "0" is no server; the others name an address of theirs.
+        "-s -w -X sigs.k8s.io/controller-runtime/pkg/metrics/server.DefaultBindAddress=0",
+        copies={"crds": "deployments/kai-scheduler/crds"},
+    ),
+    "kueue": PartBuild(
+        "kueue",
+        (f"{_KUEUE_MODULE}/cmd/kueue",),
+        _KUEUE_MODULE,
+        1200,
+        copies={"crds": "config/components/crd/bases", "webhooks.yaml": "config/components/webhook/manifests.yaml"},
+    ),
+}
 
 
 def hash_sources(part: Part) -> str:
     """Hash of everything that a part is made of: its module's sums and sources, the flags."""
-    module, packages = _list_packages(part)
-    digest = hashlib.sha256(repr((part, packages, _FLAGS, _build_link_flags(part))).encode())
-    for name in _SOURCE_FILES[module]:
-        content = (SOURCES / module / name).read_bytes()
-        digest.update(f"{name} {len(content)}\n".encode() + content)
+    build = BUILDS[part]
+    digest = hashlib.sha256(repr((part, list(build.packages), _FLAGS, _build_link_flags(build))).encode())
+    for file in _list_sources(build):
+        content = file.read_bytes()
+        digest.update(f"{file.name} {len(content)}\n".encode() + content)
     if part == "kueue":
         digest.update(repr(_KUEUE_PATCH).encode())
     return digest.hexdigest()[:16]
+
+
+def _list_sources(build: PartBuild) -> list[Path]:
+    files = [SOURCES / build.module / name for name in ("go.mod", "go.sum", "main.go")]
+    return [file for file in files if file.is_file()]
 
 
 def build_folder(part: Part) -> Path:
@@ -109,7 +167,7 @@ def build_parts(
         with _lock_builder(tell):
             for part in missing:
                 if not build_folder(part).is_dir():  # another builder may have been quicker
-                    _build_part(program, part, tell, progress or _no_progress)
+                    _build_part(program, part, tell, progress)
     return {part: build_folder(part) for part in parts}
 
 
@@ -129,7 +187,7 @@ def find_go() -> str:
 
 def _describe_build_time(parts: Sequence[Part]) -> str:
     cores = os.cpu_count() or 1
-    minutes = math.ceil(sum(BUILD_CPU_S[part] for part in parts) / cores / 60)
+    minutes = math.ceil(sum(BUILDS[part].cpu_s for part in parts) / cores / 60)
     return f"up to {minutes} min on {cores} cores, less where Go has compiled a part of it before; Ctrl-C loses nothing"
 
 
@@ -137,86 +195,61 @@ def _build_part(
     program: str,
     part: Part,
     tell: Callable[[str], None],
-    progress: Callable[[str], contextlib.AbstractContextManager[Progress]],
+    progress: Callable[[str], contextlib.AbstractContextManager[Progress]] | None,
 ) -> None:
-    since = time.monotonic()
-    place = build_folder(part)
+    since, build = time.monotonic(), BUILDS[part]
+    place, sources = build_folder(part), SOURCES / build.module
     for old in place.parent.glob(f".{place.name}.*"):  # of a builder that was killed: we hold the lock
         shutil.rmtree(old, ignore_errors=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
         aside.chmod(0o755)
-        module, packages = _list_packages(part)
         # This also loads the modules, which Go says line by line.
-        listed = _run_go(
-            [program, "list", "-deps", *packages], SOURCES / module, _report_every(tell, "loading modules")
-        )
-        count = listed.count("\n")
+        told = _report_every(tell, "loading modules")
+        count = _run_go([program, "list", "-deps", *build.packages], sources, told).count("\n")
         tell(f"{part}: at most {count} packages to compile")
-        output = aside if len(packages) > 1 else aside / part
-        place_of_main, built = SOURCES / module, packages
+        output = aside if len(build.packages) > 1 else aside / part
+        source, packages = sources, list(build.packages)
         if part == "kueue":
-            place_of_main, built = _copy_kueue_command(program, aside), ["."]
-        command = [program, "build", "-v", *_FLAGS, "-ldflags", _build_link_flags(part), "-o", str(output), *built]
-        with progress(part) as watch:
-            _run_go(command, place_of_main, _count_packages(count, watch, tell))
-        _finish_part(program, part, aside)
+            source, packages = _copy_kueue_command(program, aside), ["."]
+        command = [program, "build", "-v", *_FLAGS, "-ldflags", _build_link_flags(build), "-o", str(output), *packages]
+        with progress(part) if progress else contextlib.nullcontext() as watch:
+            _run_go(command, source, _count_packages(count, watch, tell))
+        shutil.rmtree(aside / "source", ignore_errors=True)
+        # What belongs to a part besides its programs; and whether they start.
+        for name in build.links:
+            (aside / name).symlink_to(part)
+        if build.check is not None:
+            _read_output([str(aside / build.check), "--version"])
+        if build.copies:
+            package = _find_module(program, build)
+            for target, manifests in build.copies.items():
+                if (package / manifests).is_dir():
+                    (aside / target).mkdir()
+                    for file in sorted((package / manifests).glob("*.yaml")):
+                        shutil.copyfile(file, aside / target / file.name)
+                else:
+                    shutil.copyfile(package / manifests, aside / target)
+            release = required_version(build.module, build.package)
+            (aside / "VERSION").write_text(release + "\n", encoding="utf-8")
         aside.rename(place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     tell(f"{part}: built in {time.monotonic() - since:.0f} s")
 
 
-def _list_packages(part: Part) -> tuple[str, list[str]]:
-    """Go module in which a part is built, and the packages of it to build."""
-    if part == "kube":
-        return "kube", ["."]
-    if part == "kwok":
-        return "kube", [f"sigs.k8s.io/kwok/cmd/{name}" for name in _KWOK_COMMANDS]
-    if part == "kueue":
-        return "kueue", [f"{KUEUE_MODULE}/cmd/kueue"]
-    return "kai", [f"{KAI_MODULE}/cmd/{name}" for name in _KAI_COMMANDS]
-
-
-def _build_link_flags(part: Part) -> str:
-    if part == "kai":
-        # KAI 0.12's podgroupcontroller forgets its --metrics-bind-address and would serve figures on port 8080 of all
-        # addresses, so that a second cluster could not start. "0" is no server; the others name an address of theirs.
-        return "-s -w -X sigs.k8s.io/controller-runtime/pkg/metrics/server.DefaultBindAddress=0"
-    if part in ("kwok", "kueue"):
-        return "-s -w"
-    version = required_version("kube", "k8s.io/kubernetes")
+def _build_link_flags(build: PartBuild) -> str:
+    version = required_version(build.module, build.package)
     major, minor, _ = version.split(".", 2)
-    into = "k8s.io/component-base/version.git"
-    return f"-s -w -X {into}Version=v{version} -X {into}Major={major} -X {into}Minor={minor}"
-
-
-def _finish_part(program: str, part: Part, aside: Path) -> None:
-    """Add what belongs to a part besides its programs, and check that they start."""
-    if part == "kube":
-        for name in LINKS:
-            (aside / name).symlink_to("kube")
-        _read_output([str(aside / "kube-apiserver"), "--version"])
-    if part == "kwok":
-        _read_output([str(aside / "kwokctl"), "--version"])
-    if part == "kai":
-        where = _find_module(program, "kai", KAI_MODULE)
-        _copy_manifests(where / "deployments" / "kai-scheduler" / "crds", aside / "crds")
-        (aside / "VERSION").write_text(required_version("kai", KAI_MODULE) + "\n", encoding="utf-8")
-    if part == "kueue":
-        shutil.rmtree(aside / "source")
-        components = _find_module(program, "kueue", KUEUE_MODULE) / "config" / "components"
-        _copy_manifests(components / "crd" / "bases", aside / "crds")
-        shutil.copyfile(components / "webhook" / "manifests.yaml", aside / "webhooks.yaml")
-        (aside / "VERSION").write_text(required_version("kueue", KUEUE_MODULE) + "\n", encoding="utf-8")
+    return build.link_flags.format(version=version, major=major, minor=minor)
 
 
 def _copy_kueue_command(program: str, aside: Path) -> Path:
     """Folder with our module and Kueue's main package in it, with one text replaced."""
-    folder, source = aside / "source", _find_module(program, "kueue", KUEUE_MODULE) / "cmd" / "kueue"
+    folder, source = aside / "source", _find_module(program, BUILDS["kueue"]) / "cmd" / "kueue"
     folder.mkdir()
-    for name in _SOURCE_FILES["kueue"]:
-        shutil.copyfile(SOURCES / "kueue" / name, folder / name)
+    for file in _list_sources(BUILDS["kueue"]):
+        shutil.copyfile(file, folder / file.name)
     replaced = 0
     for file in source.glob("*.go"):
         if not file.name.endswith("_test.go"):
@@ -228,15 +261,10 @@ def _copy_kueue_command(program: str, aside: Path) -> Path:
     return folder
 
 
-def _find_module(program: str, module: str, package: str) -> Path:
+def _find_module(program: str, build: PartBuild) -> Path:
     """A package's own folder: its manifests lie there, not in its programs."""
-    return Path(_read_output([program, "list", "-m", "-f", "{{.Dir}}", package], cwd=SOURCES / module).strip())
-
-
-def _copy_manifests(source: Path, target: Path) -> None:
-    target.mkdir()
-    for file in sorted(source.glob("*.yaml")):
-        shutil.copyfile(file, target / file.name)
+    command = [program, "list", "-m", "-f", "{{.Dir}}", build.package]
+    return Path(_read_output(command, cwd=SOURCES / build.module).strip())
 
 
 def _build_environment() -> dict[str, str]:
@@ -279,7 +307,7 @@ def _report_every(tell: Callable[[str], None], label: str) -> Callable[[str], No
     return count_line
 
 
-def _count_packages(count: int, watch: Progress, tell: Callable[[str], None]) -> Callable[[str], None]:
+def _count_packages(count: int, watch: Progress | None, tell: Callable[[str], None]) -> Callable[[str], None]:
     """Counts the packages that Go names as it compiles them; what else it says is no package."""
     compiled, every = 0, _report_every(tell, f"compiling at most {count} packages")
 
@@ -287,7 +315,8 @@ def _count_packages(count: int, watch: Progress, tell: Callable[[str], None]) ->
         nonlocal compiled
         if _PACKAGE.fullmatch(line):
             compiled = min(compiled + 1, count)
-            watch(compiled, count)
+            if watch is not None:
+                watch(compiled, count)
             every(line)
 
     return count_package
@@ -323,14 +352,6 @@ def _run_go(command: Sequence[str], cwd: Path, seen: Callable[[str], None]) -> s
             raise _build_failure(command, lines)
         output.seek(0)
         return output.read()
-
-
-@contextlib.contextmanager
-def _no_progress(_: str) -> Iterator[Progress]:
-    def ignore_progress(n_done: int, total: int) -> None:
-        del n_done, total
-
-    yield ignore_progress
 
 
 @contextlib.contextmanager
@@ -422,18 +443,12 @@ class Binaries:
     @property
     def kueue_version(self) -> str | None:
         """Version of Kueue, where its build left one."""
-        try:
-            return (self.require_kueue() / "VERSION").read_text(encoding="utf-8").strip()[:40]
-        except OSError:
-            return None
+        return _read_version(self.require_kueue())
 
     @property
     def kai_version(self) -> str | None:
         """Version of KAI, where its build left one."""
-        try:
-            return (self.require_kai() / "VERSION").read_text(encoding="utf-8").strip()[:40]
-        except OSError:
-            return None
+        return _read_version(self.require_kai())
 
     @property
     def kwokctl(self) -> Path:
@@ -449,24 +464,39 @@ def find_binaries(folder: Path | None = None, provider: Provider | None = None) 
     named_folder = folder or (Path(value) if (value := os.environ.get(VARIABLE)) else None)
     if named_folder is not None and provider in (None, "folder"):
         return _binaries_in_folder(named_folder.expanduser().absolute())
-    finders = {
-        "kwokctl": _kwokctl_binaries,
-        "built": _binaries_of_build,
-        "path": _binaries_on_path,
-        "folder": _binaries_of_envtest,
-    }
-    for name, finder in finders.items():
-        if provider in (None, name) and (binaries := finder()) is not None:
-            return binaries
+    kai = _find_kai_programs(build_folder("kai"))
+    if provider in (None, "kwokctl") and (kwokctl := shutil.which("kwokctl")):
+        return Binaries("kwokctl", {"kwokctl": Path(kwokctl)}, kai)
+    built = {name: build_folder("kube") / name for name in KUBE} | {name: build_folder("kwok") / name for name in KWOK}
+    if provider in (None, "built") and all(map(_is_program, built.values())):
+        return Binaries("built", built | {"kubectl": build_folder("kube") / "kubectl"}, kai)
+    # Conda's kubernetes-server and etcd bring no kwok: that one is built, which takes a minute instead of ten.
+    on_path = _find_kwok_programs() | {name: Path(path) for name in KUBE if (path := shutil.which(name))}
+    if provider in (None, "path") and not _list_missing(on_path):
+        return Binaries("path", on_path, kai)
+    # A folder that envtest uses, where somebody has put the controllers beside.
+    assets = Path(value).expanduser() if (value := os.environ.get(ENVTEST_VARIABLE)) else None
+    lacking = _list_missing(_list_folder_programs(assets)) if assets is not None else []
+    if provider in (None, "folder") and assets is not None and not lacking:
+        return _binaries_in_folder(assets.absolute())
     if provider is not None:
         raise MissingToolError("this provider is not here", where="--provider", found=provider, do=BUILD)
-    build = f"{BUILD} (once, {_describe_build_time(('kube', 'kwok'))}; needs Go {GO} or newer)"
-    others = [name for name in _WHOLE_CLUSTERS if shutil.which(name)]
+    found = None
+    if assets is not None and lacking:
+        found = f"{assets} (${ENVTEST_VARIABLE}) has no {', '.join(lacking)}"
+    elif any(name in on_path for name in KUBE):
+        found = f"on PATH, but no {', '.join(_list_missing(on_path))}"
+    do = f"{BUILD} (once, {_describe_build_time(('kube', 'kwok'))}; needs Go {GO} or newer)"
+    if others := [name for name in _WHOLE_CLUSTERS if shutil.which(name)]:
+        do += (
+            f"; or start a cluster with {others[0]} yourself, run kwok in it with nodes labelled "
+            "workbench.local/sim=true, and use `workbench scaletest run SCENARIO --context CONTEXT`"
+        )
     raise MissingToolError(
         "there is no control plane to start",
-        found=_describe_partial_programs(),
+        found=found,
         allowed=f"kwokctl on PATH, a folder of binaries (${VARIABLE}), {', '.join(KUBE)} on PATH, or built ones",
-        do=f"{build}; or {_describe_own_cluster(others[0])}" if others else build,
+        do=do,
     )
 
 
@@ -479,31 +509,9 @@ def find_ready_provider() -> Provider | None:
     return None if provider == "built" else provider
 
 
-def _describe_partial_programs() -> str | None:
-    """What is there and not enough: programs of a control plane on PATH, or a folder of envtest."""
-    assets = os.environ.get(ENVTEST_VARIABLE)
-    folder = Path(assets).expanduser() if assets else None
-    if folder is not None and (lacking := _list_missing(_list_folder_programs(folder))):
-        return f"{folder} (${ENVTEST_VARIABLE}) has no {', '.join(lacking)}"
-    programs = _list_path_programs()
-    lacking = _list_missing(programs)
-    return f"on PATH, but no {', '.join(lacking)}" if any(name in programs for name in KUBE) else None
-
-
-def _describe_own_cluster(name: str) -> str:
-    return (
-        f"start a cluster with {name} yourself, run kwok in it with nodes labelled workbench.local/sim=true, and use "
-        "`workbench scaletest run SCENARIO --context CONTEXT`"
-    )
-
-
 def _list_folder_programs(folder: Path) -> dict[str, Path]:
     """Programs of a folder; kwok may also be on PATH, or built: it goes with any release."""
     return _find_kwok_programs() | {name: folder / name for name in (*KUBE, *KWOK) if _is_program(folder / name)}
-
-
-def _list_path_programs() -> dict[str, Path]:
-    return _find_kwok_programs() | {name: Path(path) for name in KUBE if (path := shutil.which(name))}
 
 
 def _find_kwok_programs() -> dict[str, Path]:
@@ -519,58 +527,29 @@ def _list_missing(programs: Mapping[str, Path]) -> list[str]:
 def _binaries_in_folder(folder: Path) -> Binaries:
     programs = _list_folder_programs(folder)
     if missing := _list_missing(programs):
+        # The controllers that an envtest has not, or kwok, which builds in a minute or two.
+        do = f"{BUILD} --only kwok ({_describe_build_time(('kwok',))}), or put kwok and kwokctl on PATH"
+        if beside := ", ".join(name for name in missing if name in KUBE):
+            do = (
+                f"put {beside} of the same Kubernetes release in the folder of the others (envtest has no controllers "
+                f"and no scheduler); or leave --binaries and ${VARIABLE} out: {BUILD} makes them all"
+            )
         raise ConfigError(
-            "the folder of binaries lacks programs",
-            where=folder,
-            found=f"no {', '.join(missing)}",
-            do=_advise_on_folder(missing),
+            "the folder of binaries lacks programs", where=folder, found=f"no {', '.join(missing)}", do=do
         )
     return Binaries("folder", programs | {"kubectl": folder / "kubectl"}, _find_kai_programs(folder / "kai"))
-
-
-def _advise_on_folder(missing: Sequence[str]) -> str:
-    """What completes a folder: the controllers that an envtest has not, or kwok, which builds in a minute or two."""
-    if set(missing) <= set(KWOK):
-        return f"{BUILD} --only kwok ({_describe_build_time(('kwok',))}), or put kwok and kwokctl on PATH"
-    beside = ", ".join(name for name in missing if name in KUBE)
-    return (
-        f"put {beside} of the same Kubernetes release in the folder of the others (envtest has no controllers "
-        f"and no scheduler); "
-        f"or leave --binaries and ${VARIABLE} out: {BUILD} makes them all"
-    )
-
-
-def _binaries_of_envtest() -> Binaries | None:
-    """A folder that envtest uses, where somebody has put the controllers beside."""
-    assets = os.environ.get(ENVTEST_VARIABLE)
-    if not assets or _list_missing(_list_folder_programs(Path(assets).expanduser())):
-        return None
-    return _binaries_in_folder(Path(assets).expanduser().absolute())
-
-
-def _kwokctl_binaries() -> Binaries | None:
-    kwokctl = shutil.which("kwokctl")
-    return Binaries("kwokctl", {"kwokctl": Path(kwokctl)}, _find_kai_programs(build_folder("kai"))) if kwokctl else None
-
-
-def _binaries_of_build() -> Binaries | None:
-    programs = {name: build_folder("kube") / name for name in KUBE}
-    programs |= {name: build_folder("kwok") / name for name in KWOK}
-    if all(map(_is_program, programs.values())):
-        programs["kubectl"] = build_folder("kube") / "kubectl"
-        return Binaries("built", programs, _find_kai_programs(build_folder("kai")))
-    return None
-
-
-def _binaries_on_path() -> Binaries | None:
-    """Conda's kubernetes-server and etcd bring no kwok: that one is built, which takes a minute instead of ten."""
-    programs = _list_path_programs()
-    return None if _list_missing(programs) else Binaries("path", programs, _find_kai_programs(build_folder("kai")))
 
 
 def _find_kai_programs(folder: Path) -> Path | None:
     is_complete = all(_is_program(folder / name) for name in KAI) and any((folder / "crds").glob("*.yaml"))
     return folder if is_complete else None
+
+
+def _read_version(folder: Path) -> str | None:
+    try:
+        return (folder / "VERSION").read_text(encoding="utf-8").strip()[:40]
+    except OSError:
+        return None
 
 
 def _is_program(path: Path) -> bool:

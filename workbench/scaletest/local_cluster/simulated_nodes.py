@@ -13,9 +13,9 @@ from workbench.core.errors import RunFailedError
 from workbench.scaletest.cluster_api.api_discovery import SIMULATED
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_record import GPU_MODELS, GpuModel, NodePool
+from workbench.scaletest.scenario.workload_objects import KWOK_NODE
 
-KWOK_KEY = "kwok.x-k8s.io/node"
-TAINT = {"key": KWOK_KEY, "value": "fake", "effect": "NoSchedule"}
+TAINT = {"key": KWOK_NODE, "value": "fake", "effect": "NoSchedule"}
 RACK_NODES, BLOCK_RACKS, ZONE_BLOCKS = 8, 4, 4
 _AT_ONCE = 64
 
@@ -51,7 +51,7 @@ def build_node(index: int, gpus: int, model: GpuModel = GPU_MODELS["H100"]) -> d
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels, "annotations": {KWOK_KEY: "fake"}},
+        "metadata": {"name": name, "labels": labels, "annotations": {KWOK_NODE: "fake"}},
         "spec": {"taints": [TAINT]},
         "status": {"capacity": room, "allocatable": room},
     }
@@ -68,24 +68,20 @@ async def create_nodes(api: Connection, pools: Iterable[NodePool], only: Collect
     wanted = [node for node in build_nodes(pools) if only is None or node["metadata"]["name"] in only]
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def create_node(body: bytes) -> None:
+    async def create_node(node: dict[str, Any]) -> None:
         async with gate:
-            answer = await api.request("POST", "/api/v1/nodes", body=body)
-        if answer.status not in (201, 409):
-            raise RunFailedError("a node was refused", found=answer.refusal)
+            await api.create_object(node, refusal="a node was refused")
 
     async with asyncio.TaskGroup() as group:
-        for body in map(orjson.dumps, wanted):
-            group.create_task(create_node(body))
+        for node in wanted:
+            group.create_task(create_node(node))
     return len(wanted)
 
 
 async def count_ready_nodes(api: Connection) -> tuple[int, int]:
     """Nodes that are Ready and take pods, of all there are."""
     items = await list_nodes(api)
-    return sum(map(_is_ready, items)) - sum(bool(_list_foreign_taints(item)) for item in items if _is_ready(item)), len(
-        items
-    )
+    return sum(_is_ready(item) and not _list_foreign_taints(item) for item in items), len(items)
 
 
 async def wait_for_nodes(api: Connection, count: int, *, timeout_s: float) -> None:
@@ -144,7 +140,7 @@ def _is_ready(item: dict[str, Any]) -> bool:
 
 
 def _list_foreign_taints(item: dict[str, Any]) -> list[dict[str, Any]]:
-    return [taint for taint in item["spec"].get("taints") or [] if taint["key"] != KWOK_KEY]
+    return [taint for taint in item["spec"].get("taints") or [] if taint["key"] != KWOK_NODE]
 
 
 async def _remove_taints(api: Connection, name: str, gate: asyncio.Semaphore) -> None:
