@@ -20,7 +20,6 @@ from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_na
 from workbench.scaletest.scenario.template_pods import select_devices
 from workbench.scaletest.scenario.workload_entries import PRIORITY_CLASS
 from workbench.scaletest.scenario.workload_objects import (
-    Rule,
     list_rules,
     select_cluster_rules,
     select_namespace_rules,
@@ -57,7 +56,16 @@ def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Object]:
 
 def build_namespace_objects(plan: Plan, space: str, *, quota: bool = True) -> list[Object]:
     """Build a namespace for tests, its quota and limits, and the role of the measuring identity."""
-    limits = [_build_quota(plan, space), *_build_limit_range(plan, space)] if quota else []
+    entries = plan.scenario.workloads
+    limits = [_build_quota(plan, space)] if quota else []
+    if quota and has_container_limits(plan.scenario):
+        # Not for GPUs: a maximum becomes the default of containers that request none. The quota limits GPUs.
+        maximum = {
+            "cpu": str(math.ceil(max(entry.cpus for entry in entries))),
+            "memory": str(max(entry.memory for entry in entries)),
+        }
+        spec = {"limits": [{"type": "Container", "max": maximum}]}
+        limits.append(build_object("v1", "LimitRange", LIMITS, space, OURS, spec=spec))
     rules = [rule.to_dict() for rule in select_namespace_rules(list_rules(plan.scenario))]
     return [_build_namespace(space, allow=True), *limits, *build_role_objects(ROLE, rules, space)]
 
@@ -80,7 +88,13 @@ def format_setup_yaml(plan: Plan) -> str:
     objects = build_setup_objects(plan)
     granted = [manifest for manifest in objects if manifest["kind"] in _GRANTS]
     other_objects = [manifest for manifest in objects if manifest not in granted]
-    rules_text = "".join(f"#   {_format_rule(rule)}\n" for rule in list_rules(plan.scenario))
+    rules_text = ""
+    for rule in list_rules(plan.scenario):
+        place = "whole cluster" if rule.cluster else "namespace"
+        targets = ", ".join(f"{name}.{rule.group}" if rule.group else name for name in rule.objects)
+        named = f" ({', '.join(rule.names)} only)" if rule.names else ""
+        optional = " [optional]" if rule.optional else ""
+        rules_text += f"#   {place}: {'/'.join(rule.verbs)} {targets}{named}: {rule.why}{optional}\n"
     spaces = " ".join(plan.namespaces)
     return (
         "# Identity 1, setup: an administrator applies these objects once. Tests never use this identity.\n"
@@ -108,13 +122,6 @@ def format_next_steps(administrator: str) -> str:
     )
 
 
-def _format_rule(rule: Rule) -> str:
-    place = "whole cluster" if rule.cluster else "namespace"
-    targets = ", ".join(f"{name}.{rule.group}" if rule.group else name for name in rule.objects)
-    named = f" ({', '.join(rule.names)} only)" if rule.names else ""
-    return f"{place}: {'/'.join(rule.verbs)} {targets}{named}: {rule.why}" + (" [optional]" if rule.optional else "")
-
-
 def _build_namespace(name: str, *, allow: bool = False) -> Object:
     # Pod Security admission refuses privileged pods, whatever a template contains.
     labels = OURS | {"pod-security.kubernetes.io/enforce": "baseline"}
@@ -127,43 +134,25 @@ def _build_quota(plan: Plan, space: str) -> Object:
     pods = int(here.get_column("pods").sum())
     gpus = float((here.get_column("pods") * here.get_column("gpus_per_pod")).sum())
     jobs = int((here.get_column("kind") == "Job").sum())
+    # Extended resources other than GPUs that the templates request, if all pods run at once.
+    counts = dict(here.group_by("entry").len().iter_rows())
+    devices: Counter[str] = Counter()
+    for at, entry in enumerate(plan.scenario.workloads):
+        n_pods = counts.get(entry.display_name(at), 0) * entry.all_pods
+        devices.update({name: amount * n_pods for name, amount in select_devices(entry.requests_per_pod).items()})
     hard = {
         "count/pods": str(pods * _ATTEMPTS + 10),
         "count/jobs.batch": str(jobs + 10),
         "requests.nvidia.com/gpu": str(math.ceil(gpus)),
         "count/configmaps": "1000",
         "services.loadbalancers": "0",
-    } | {f"requests.{name}": str(math.ceil(amount)) for name, amount in _sum_devices(plan, space).items()}
+    } | {f"requests.{name}": str(math.ceil(amount)) for name, amount in devices.items() if amount}
     return build_object("v1", "ResourceQuota", LIMITS, space, OURS, spec={"hard": hard})
-
-
-def _sum_devices(plan: Plan, space: str) -> dict[str, float]:
-    """Extended resources other than GPUs that a namespace's templates request, if all pods run at once."""
-    counts = dict(plan.schedule.filter(namespace=space).group_by("entry").len().iter_rows())
-    total: Counter[str] = Counter()
-    for at, entry in enumerate(plan.scenario.workloads):
-        n_pods = counts.get(entry.display_name(at), 0) * entry.all_pods
-        total.update({name: amount * n_pods for name, amount in select_devices(entry.requests_per_pod).items()})
-    return {name: amount for name, amount in total.items() if amount}
 
 
 def has_container_limits(scenario: Scenario) -> bool:
     """Whether container limits can be set from the scenario; templates define their own requests."""
     return not any(entry.kind == "Template" for entry in scenario.workloads)
-
-
-def _build_limit_range(plan: Plan, space: str) -> list[Object]:
-    """Manifest that caps a container's CPU and memory in a namespace; empty if no such cap can be set."""
-    entries = plan.scenario.workloads
-    if not has_container_limits(plan.scenario):
-        return []
-    # Not for GPUs: a maximum becomes the default of containers that request none. The quota limits GPUs.
-    maximum = {
-        "cpu": str(math.ceil(max(entry.cpus for entry in entries))),
-        "memory": str(max(entry.memory for entry in entries)),
-    }
-    spec = {"limits": [{"type": "Container", "max": maximum}]}
-    return [build_object("v1", "LimitRange", LIMITS, space, OURS, spec=spec)]
 
 
 def build_role_objects(name: str, rules: list[Object], space: str | None = None) -> list[Object]:
@@ -204,12 +193,27 @@ async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = Tru
         kept = await _keep_earlier(api_admin, manifest)
         names.append(await apply_object(api_admin, kept))
     for space in plan.namespaces:
-        if quota and not has_container_limits(plan.scenario) and await _delete_limit_range(api_admin, space):
-            notes.append(
-                f"LimitRange {space}/{LIMITS} is deleted: it would change the containers of templates. Run setup again "
-                "before you run a scenario without templates in this namespace"
-            )
-        await _wait_for_account(api_admin, space)
+        root = f"/api/v1/namespaces/{space}"
+        if quota and not has_container_limits(plan.scenario):
+            path = f"{root}/limitranges/{LIMITS}"
+            answer = await api_admin.request("DELETE", path)
+            if answer.status in (200, 202):
+                notes.append(
+                    f"LimitRange {space}/{LIMITS} is deleted: it would change the containers of templates. Run setup "
+                    "again before you run a scenario without templates in this namespace"
+                )
+            elif answer.status != 404:
+                message = "the API server refused a deletion of the setup"
+                raise ApiError(message, status=answer.status, where=path, found=answer.refusal)
+        # Pods are refused until the service account of a new namespace exists.
+        deadline = time.monotonic() + _ACCOUNT_S
+        while (await api_admin.request("GET", f"{root}/serviceaccounts/default")).status == 404:
+            if time.monotonic() > deadline:
+                do = "check that the kube-controller-manager is running"
+                raise RunFailedError(
+                    "a new namespace has no default service account", where=f"namespace {space}", do=do
+                )
+            await asyncio.sleep(0.05)
     return AppliedSetup(tuple(names), tuple(notes))
 
 
@@ -250,12 +254,11 @@ def _merge_amounts(earlier: dict[str, str], wanted: dict[str, str]) -> dict[str,
     >>> _merge_amounts({"count/pods": "20", "memory": "1Gi"}, {"count/pods": "12"})
     {'count/pods': '20', 'memory': '1Gi'}
     """
-    larger = {name: value for name, value in earlier.items() if parse_quantity(value) > _parse_amount(wanted, name)}
-    return wanted | larger
-
-
-def _parse_amount(amounts: dict[str, str], name: str) -> float:
-    return parse_quantity(amounts[name]) if name in amounts else -1.0
+    return wanted | {
+        name: value
+        for name, value in earlier.items()
+        if name not in wanted or parse_quantity(value) > parse_quantity(wanted[name])
+    }
 
 
 _MERGES: dict[str, Callable[[Object, Object], Object]] = {
@@ -282,28 +285,6 @@ async def apply_object(api: Connection, manifest: dict[str, Any]) -> str:
         message = "the API server refused an object of the setup"
         raise ApiError(message, status=answer.status, where=path, found=answer.refusal)
     return f"{kind} {about['namespace'] + '/' if about.get('namespace') else ''}{about['name']}"
-
-
-async def _delete_limit_range(api: Connection, space: str) -> bool:
-    """Delete the LimitRange of an earlier scenario, which would change this scenario's containers; was there one?"""
-    path = f"/api/v1/namespaces/{space}/limitranges/{LIMITS}"
-    answer = await api.request("DELETE", path)
-    if answer.status not in (200, 202, 404):
-        raise ApiError(
-            "the API server refused a deletion of the setup", status=answer.status, where=path, found=answer.refusal
-        )
-    return answer.status != 404
-
-
-async def _wait_for_account(api: Connection, space: str) -> None:
-    """Wait for the service account of a new namespace; pods are refused until it exists."""
-    path = f"/api/v1/namespaces/{space}/serviceaccounts/default"
-    deadline = time.monotonic() + _ACCOUNT_S
-    while (await api.request("GET", path)).status == 404:
-        if time.monotonic() > deadline:
-            do = "check that the kube-controller-manager is running"
-            raise RunFailedError("a new namespace has no default service account", where=f"namespace {space}", do=do)
-        await asyncio.sleep(0.05)
 
 
 async def _check_namespace_owner(api: Connection, space: str) -> None:

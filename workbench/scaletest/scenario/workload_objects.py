@@ -44,6 +44,8 @@ Json = dict[str, Any]
 MAKE_VERBS = ("create", "get", "list", "watch", "delete", "deletecollection")
 READ_VERBS = ("get", "list", "watch")
 _KAI_GROUP = "scheduling.run.ai"
+# Resource, ending of the name, and manifest of each, in the order of their requests.
+PlannedObjects = list[tuple[ApiResource, str, Json]]
 RUNAI_JOBS = ApiResource("run.ai", "v1", "runaijobs")
 
 
@@ -170,9 +172,7 @@ class PlanConditions:
         return self.recipe.pods_scheduler
 
 
-def build_objects(
-    entry: WorkloadEntry, namespace: str, conditions: PlanConditions
-) -> list[tuple[ApiResource, str, Json]]:
+def build_objects(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> PlannedObjects:
     """Objects of one workload of an entry, in the order of their requests: resource, suffix of the name, object."""
     return _BUILDERS[entry.kind](entry, namespace, conditions)
 
@@ -189,7 +189,7 @@ def build_bodies(entry: WorkloadEntry, namespace: str, conditions: PlanCondition
 
 def build_owned_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions, owner: Mapping[str, Any]
-) -> list[tuple[ApiResource, str, Json]]:
+) -> PlannedObjects:
     """Build the objects that a workload owns; the cluster's garbage collector deletes them with their owner."""
     reference = {
         "apiVersion": owner["apiVersion"],
@@ -297,16 +297,12 @@ def _build_pod_template(entry: WorkloadEntry, conditions: PlanConditions) -> Jso
     return {"metadata": head, "spec": _build_pod_spec(entry, conditions, deadline=False)}
 
 
-def _build_pod_objects(
-    entry: WorkloadEntry, namespace: str, conditions: PlanConditions
-) -> list[tuple[ApiResource, str, Json]]:
+def _build_pod_objects(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> PlannedObjects:
     """Build a workload's pod: its resource, the name's ending (empty) and the manifest."""
     return [(PODS, "", _build_pod(entry, namespace, conditions))]
 
 
-def _build_gang_objects(
-    entry: WorkloadEntry, namespace: str, conditions: PlanConditions
-) -> list[tuple[ApiResource, str, Json]]:
+def _build_gang_objects(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> PlannedObjects:
     """Build a gang: the objects that the recipe asks for, then the pods, marked as its members.
 
     Each object comes with its resource, the ending of its name and its manifest.
@@ -321,26 +317,22 @@ def _build_gang_objects(
         pod["metadata"]["labels"] = added["labels"] | pod["metadata"]["labels"]
         pod["metadata"]["annotations"] |= added["annotations"]
         pod["spec"] |= added["spec"]
-    return [*(_build_gang_object(manifest, entry, namespace, conditions) for manifest in recipe.gang_objects), *pods]
+    objects: PlannedObjects = []
+    values = _placeholder_values(entry, namespace, conditions)
+    for manifest in recipe.gang_objects:
+        version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
+        wanted = manifest.get("spec") or {}
+        # A field that holds only the priority is left out where there is none.
+        if entry.priority is None:
+            wanted = {key: value for key, value in wanted.items() if value != "${priority}"}
+        spec = manifest_rules.fill_placeholders(copy.deepcopy(wanted), values)
+        head = _build_metadata(entry, namespace, conditions)
+        resource = find_resource(version, kind, manifest.get("plural"))
+        objects.append((resource, "", {"apiVersion": version, "kind": kind, "metadata": head, "spec": spec}))
+    return [*objects, *pods]
 
 
-def _build_gang_object(
-    manifest: Json, entry: WorkloadEntry, namespace: str, conditions: PlanConditions
-) -> tuple[ApiResource, str, Json]:
-    """Build an object of a recipe; a field that holds only the priority is left out where there is none."""
-    version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
-    wanted = manifest.get("spec") or {}
-    if entry.priority is None:
-        wanted = {key: value for key, value in wanted.items() if value != "${priority}"}
-    spec = manifest_rules.fill_placeholders(copy.deepcopy(wanted), _placeholder_values(entry, namespace, conditions))
-    head = _build_metadata(entry, namespace, conditions)
-    resource = find_resource(version, kind, manifest.get("plural"))
-    return resource, "", {"apiVersion": version, "kind": kind, "metadata": head, "spec": spec}
-
-
-def _build_job_objects(
-    entry: WorkloadEntry, namespace: str, conditions: PlanConditions
-) -> list[tuple[ApiResource, str, Json]]:
+def _build_job_objects(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> PlannedObjects:
     """Build a workload's Job: its resource, the name's ending (empty) and the manifest."""
     spec = {
         "parallelism": entry.parallelism,
@@ -355,9 +347,7 @@ def _build_job_objects(
     return [(JOBS, "", {"apiVersion": "batch/v1", "kind": "Job", "metadata": head, "spec": spec})]
 
 
-def _build_pytorch_job_objects(
-    entry: WorkloadEntry, namespace: str, conditions: PlanConditions
-) -> list[tuple[ApiResource, str, Json]]:
+def _build_pytorch_job_objects(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> PlannedObjects:
     """Build a workload's PyTorchJob, a master and workers: its resource, the name's ending (empty), the manifest."""
 
     def build_replicas(count: int) -> Json:
@@ -379,9 +369,7 @@ def _build_pytorch_job_objects(
     return [(PYTORCH_JOBS, "", job)]
 
 
-def _build_template_objects(
-    entry: WorkloadEntry, namespace: str, conditions: PlanConditions
-) -> list[tuple[ApiResource, str, Json]]:
+def _build_template_objects(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> PlannedObjects:
     """Build the object of the user's template: its resource, the name's ending (empty) and the manifest."""
     resource, manifest = _fill_manifest(entry.template or {}, entry, namespace, conditions)
     return [(resource, "", manifest)]
@@ -436,7 +424,7 @@ def _merge_ours(own: Json | None, ours: Mapping[str, str], place: str) -> Json:
 
 
 # One entry per kind: a new kind needs its builder here, and its fields in `workload_entries`.
-_BUILDERS: dict[str, Callable[[WorkloadEntry, str, PlanConditions], list[tuple[ApiResource, str, Json]]]] = {
+_BUILDERS: dict[str, Callable[[WorkloadEntry, str, PlanConditions], PlannedObjects]] = {
     "Pod": _build_pod_objects,
     "Gang": _build_gang_objects,
     "Job": _build_job_objects,
