@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -93,7 +95,7 @@ def test_an_area_imports_no_other_area() -> None:
 
 
 def test_no_area_imports_the_command_line_or_the_runner() -> None:
-    wrong = {"workbench.cli.app", "workbench.cli.run_output", "workbench.execution.runner"}
+    wrong = {name for name in NAMES if name.startswith("workbench.cli") or name == "workbench.execution.runner"}
     assert {name_of(path): found for path in OF_AREAS if (found := IMPORTS[path] & wrong)} == {}
 
 
@@ -123,14 +125,42 @@ def test_core_imports_nothing_but_itself() -> None:
     } == {}
 
 
-def test_no_imports_go_in_a_circle() -> None:
-    left = {name: set(found) for name, found in GRAPH.items()}
+def test_no_imports_go_in_a_circle_by_types_neither() -> None:
+    left = {module_name(path): found - {module_name(path)} for path, found in IMPORTS.items()}
     # What imports nothing that is left is in no circle, and neither is what only it imports.
     while free := {name for name, found in left.items() if not found & left.keys()}:
         left = {name: found for name, found in left.items() if name not in free}
     while loose := left.keys() - {item for found in left.values() for item in found}:
         left = {name: found for name, found in left.items() if name not in loose}
     assert sorted(left) == []
+
+
+@pytest.mark.parametrize("area", sorted(AREAS))
+def test_an_area_opens_with_a_map_of_its_flow_and_says_what_is_public(area: str) -> None:
+    package = importlib.import_module(f"workbench.{area}")
+    _, found, steps = inspect.cleandoc(str(package.__doc__)).partition("Map, from what goes in to what comes out:\n\n")
+    assert found
+    assert package.__all__
+    lines = [line.strip() for line in steps.split("\n\n")[0].splitlines()]
+    assert 3 <= len(lines) <= 10
+    for line in lines:
+        place, _, types = line.partition("(")
+        module, _, name = place.rpartition(".")
+        function = getattr(importlib.import_module(f"workbench.{module}"), name)
+        annotations = " ".join(map(str, inspect.get_annotations(function).values()))
+        # Types are passed as the map says, so that it cannot grow old.
+        for word in re.findall(r"\b[A-Z][a-z]+\w*", types):
+            assert word in annotations, f"{place}: {word} is not among {annotations}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
+def test_a_notebook_uses_what_an_area_says_is_public(path: Path) -> None:
+    text = "".join(source(cell) for cell in cells(path))
+    for area, module, names in re.findall(r"from workbench\.(\w+)(?:\.(\w+))?[\w.]* import ([\w, ]+)", text):
+        if area in AREAS:
+            public = set(importlib.import_module(f"workbench.{area}").__all__)
+            used = {module} if module else {name.split(" as ")[0].strip() for name in names.split(",")}
+            assert used <= public
 
 
 def cells(path: Path, kind: str = "code") -> list[dict[str, Any]]:

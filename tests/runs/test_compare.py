@@ -19,6 +19,7 @@ from workbench.core.files import OUT_VARIABLE
 from workbench.core.tables import Column, Table
 from workbench.report import display
 from workbench.runs import catalogue, compare, compare_page, differences, run_folder
+from workbench.runs.columns import find_interval_columns
 
 
 @pytest.fixture(autouse=True)
@@ -287,7 +288,7 @@ def test_a_page_of_runs_without_tables_is_a_page_all_the_same(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_intervals_are_known_by_their_names(names: list[str], found: dict[str, Any]) -> None:
-    assert compare.find_interval_columns(names) == found
+    assert find_interval_columns(names) == found
 
 
 def test_a_column_may_name_its_ends(tmp_path: Path) -> None:

@@ -356,7 +356,7 @@ def load_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler
             "no such side",
             where=f"scaletest_side, run {opened.run.run_id}",
             found=side,
-            allowed=_format_sides(sides),
+            allowed=[side for side in sides if side] or ["nothing: the run has one side, leave it empty"],
         )
     row = rows[sides.index(side)] if side else rows[0]
     name = str(row.get("side") or "the scheduler")
@@ -369,10 +369,6 @@ def load_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler
 def _known_rate(value: float | None) -> float | None:
     """The rate; null if it is not a finite number of 0 or more."""
     return value if value is not None and math.isfinite(value) and value >= 0 else None
-
-
-def _format_sides(sides: Sequence[str]) -> list[str]:
-    return [side for side in sides if side] or ["nothing: the run has one side, leave it empty"]
 
 
 def _matches_pattern(row: dict[str, object], pattern: str) -> bool:
@@ -483,15 +479,33 @@ def build_sources(model: Model, config: PlanConfig, inputs: PlanInputs) -> pl.Da
     if inputs.jobs is not None:
         rows += _build_duration_rows(model, config, inputs.jobs)
     if inputs.service is not None and model.serving is not None:
-        rows.append(
-            _build_source_row(
-                model.serving.per_replica, inputs.service.opened, _format_service_note(model.serving, inputs.service)
-            )
-        )
+        service = inputs.service
+        note = f"{format_count(model.serving.gpus, 'GPU')} per replica, within {service.target}"
+        if model.serving.gpus != service.test_gpus:
+            how = "linear scaling assumed" if service.law is None else f"scaled by {service.law.name}"
+            note += f"; measured on {format_count(service.test_gpus, 'GPU')}, {how}"
+        if service.at_least:
+            note += "; a lower bound: the target was met at every measured load, so the GPUs are at most these"
+        service_note = f"{note}; the service was simulated" if service.simulated else note
+        rows.append(_build_source_row(model.serving.per_replica, inputs.service.opened, service_note))
     if inputs.stack is not None:
         rows.append(_build_source_row(inputs.stack.ratio, inputs.stack.opened, format_stack_use(model, inputs.stack)))
     if inputs.scheduler is not None:
-        rows.append(_build_rate_row(inputs.scheduler))
+        # Row of table SOURCES for the scheduler's sustainable rate in pods/s.
+        scheduler = inputs.scheduler
+        high = "never reached" if scheduler.high_per_s is None else format_number(scheduler.high_per_s)
+        nodes = "; simulated nodes" if scheduler.simulated_nodes else ""
+        rate_row = {
+            "input": "sustainable rate",
+            "value": scheduler.low_per_s,
+            "low": None,
+            "high": None,
+            "level": None,
+            "unit": "pods/s",
+            **_describe_origin(scheduler.opened),
+            "note": f"{scheduler.side}: the lower end is the limit (not drawn); upper end {high}{nodes}",
+        }
+        rows.append(rate_row)
     names = {quantity.name for quantity in model.quantities}
     factors = [
         factor for factor in (model.jobs_factor, model.users_factor) if factor.name in names and not factor.is_point
@@ -550,16 +564,6 @@ def format_count(count: float, unit: str) -> str:
     return f"{format_number(int(count))} {unit}{'' if count == 1 else 's'}"
 
 
-def _format_service_note(serving: ServiceLoad, service: Service) -> str:
-    note = f"{format_count(serving.gpus, 'GPU')} per replica, within {service.target}"
-    if serving.gpus != service.test_gpus:
-        how = "linear scaling assumed" if service.law is None else f"scaled by {service.law.name}"
-        note += f"; measured on {format_count(service.test_gpus, 'GPU')}, {how}"
-    if service.at_least:
-        note += "; a lower bound: the target was met at every measured load, so the GPUs are at most these"
-    return f"{note}; the service was simulated" if service.simulated else note
-
-
 def format_stack_use(model: Model, stack: Stack) -> str:
     """The times that the stack's ratio applies to, as text."""
     parts = [f"{100 * work.stack_share:.0f} % of the time of {work.name}" for work in model.works if work.stack_share]
@@ -569,19 +573,3 @@ def format_stack_use(model: Model, stack: Stack) -> str:
     measured = f"{stack.name} over {stack.baseline}, measured on {', '.join(stack.metrics)}"
     caveats = ("predicted from other stacks", stack.predicted), ("not told from the baseline", stack.is_undecided)
     return "; ".join([measured, effect, *(text for text, holds in caveats if holds)])
-
-
-def _build_rate_row(scheduler: Scheduler) -> dict[str, Any]:
-    """Row of table SOURCES for the scheduler's sustainable rate in pods/s."""
-    high = "never reached" if scheduler.high_per_s is None else format_number(scheduler.high_per_s)
-    nodes = "; simulated nodes" if scheduler.simulated_nodes else ""
-    return {
-        "input": "sustainable rate",
-        "value": scheduler.low_per_s,
-        "low": None,
-        "high": None,
-        "level": None,
-        "unit": "pods/s",
-        **_describe_origin(scheduler.opened),
-        "note": f"{scheduler.side}: the lower end is the limit (not drawn); upper end {high}{nodes}",
-    }

@@ -12,7 +12,7 @@ from workbench.capacity import peak
 from workbench.report.study import check_invariants
 
 if TYPE_CHECKING:
-    from workbench.capacity.study import Study
+    from workbench.capacity.capacity_plan import Plan
 
 # Allowed deviation of the share of draws in an interval from its level; exceeded by chance once in 10^6 cases.
 MAX_STANDARD_ERRORS = 4.9
@@ -20,7 +20,7 @@ MAX_STANDARD_ERRORS = 4.9
 MIN_INTERVAL_WIDTH = 1e-9
 
 
-def check_plan(plan_study: Study) -> pl.DataFrame:
+def check_plan(plan_study: Plan) -> pl.DataFrame:
     """Check draws against their intervals, nodes against their content, costs, and the order of quantiles."""
     return check_invariants(
         [
@@ -33,7 +33,7 @@ def check_plan(plan_study: Study) -> pl.DataFrame:
     )
 
 
-def _check_draws(study: Study) -> list[tuple[str, float, float]]:
+def _check_draws(study: Plan) -> list[tuple[str, float, float]]:
     """Compare the share of draws inside each input's interval with its level: rule, distance found and allowed."""
     rows = []
     for quantity in study.model.quantities:
@@ -60,17 +60,14 @@ def _check_draws(study: Study) -> list[tuple[str, float, float]]:
     return rows
 
 
-def _sum_shape_gpus(study: Study) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """GPUs of whole jobs and replicas."""
+def _check_nodes(study: Plan) -> list[tuple[str, float]]:
+    """Count the hours whose number of nodes cannot be right: pairs of rule and count."""
+    # GPUs of whole jobs and replicas.
     total = np.zeros(study.outcome.nodes.shape)
     for work in study.model.works:
         total += study.outcome.slots[work.name] * float(work.gpus)
-    return total if study.outcome.service_gpus is None else total + study.outcome.service_gpus
-
-
-def _check_nodes(study: Study) -> list[tuple[str, float]]:
-    """Count the hours whose number of nodes cannot be right: pairs of rule and count."""
-    packed, node = _sum_shape_gpus(study), study.model.node_gpus
+    shape_gpus = total if study.outcome.service_gpus is None else total + study.outcome.service_gpus
+    packed, node = shape_gpus, study.model.node_gpus
     nodes = study.outcome.nodes
     fits = all(work.gpus <= node for work in study.model.works)
     fits &= study.model.serving is None or study.model.serving.gpus <= node
@@ -82,7 +79,7 @@ def _check_nodes(study: Study) -> list[tuple[str, float]]:
     ]
 
 
-def _check_work(study: Study) -> list[tuple[str, float, float]]:
+def _check_work(study: Plan) -> list[tuple[str, float, float]]:
     """Recompute the median's Spark GPUs by the guide's formula, and compare its replicas with their load.
 
     Returns: Rule, deviation found, deviation allowed.
@@ -120,7 +117,7 @@ def _remaining_fraction(share: float, ratio: float) -> float:
     return 1 - share + share / ratio
 
 
-def _check_costs(study: Study) -> list[tuple[str, float]]:
+def _check_costs(study: Plan) -> list[tuple[str, float]]:
     """Count draws in which scaling costs more than a fixed cluster: pairs of rule and count; empty without prices."""
     scaled, fixed = study.outcome.cost_scaled, study.outcome.cost_fixed
     if scaled is None or fixed is None:
@@ -128,7 +125,7 @@ def _check_costs(study: Study) -> list[tuple[str, float]]:
     return [("draws with a higher scaled than fixed cost", float((scaled > fixed * (1 + 1e-12)).sum()))]
 
 
-def _check_quantiles(study: Study) -> list[tuple[str, float]]:
+def _check_quantiles(study: Plan) -> list[tuple[str, float]]:
     """Count the quantiles that are out of order: pairs of rule and count."""
     day = study.day.filter((pl.col("p5") > pl.col("p50")) | (pl.col("p50") > pl.col("p95"))).height
     gpus, nodes = study.get_figure(peak.GPUS), study.get_figure(peak.NODES)

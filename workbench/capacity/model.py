@@ -179,14 +179,13 @@ def _merge_equal_sizes(counts: Ints, sizes: Sequence[int]) -> tuple[Ints, list[i
     """Merge the counts of shapes of one size. `counts`: [case, shape]. `sizes`: GPUs of each shape."""
     different = sorted(set(sizes), reverse=True)
     columns = [
-        sum((counts[:, at] for at, other_size in enumerate(sizes) if other_size == size), _zero_counts(counts))
+        sum(
+            (counts[:, at] for at, other_size in enumerate(sizes) if other_size == size),
+            np.zeros(len(counts), dtype=np.int64),
+        )
         for size in different
     ]
     return np.stack(columns, axis=1), different
-
-
-def _zero_counts(counts: Ints) -> Ints:
-    return np.zeros(len(counts), dtype=np.int64)
 
 
 def _find_distinct_cases(counts: Ints) -> tuple[Ints, Ints]:
@@ -210,28 +209,22 @@ def _count_nodes(counts: Ints, sizes: list[int], node: int) -> Ints:
     case = np.arange(cases)
     many, room = counts.sum(axis=1) + 1, np.full(cases, node, dtype=np.int64)
     for column in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
-        case, many, room = _place_shapes(case, many, room, counts[:, column], sizes[column])
+        # Place the wanted shapes of one size on the first nodes with room; returns the groups after that.
+        wanted = counts[:, column]
+        size = sizes[column]
+        each = room // size
+        fits = many * each
+        taken = np.clip(wanted[case] - _sum_earlier_room(case, fits), 0, fits)
+        full, remainder = np.divmod(taken, np.maximum(each, 1))
+        # A group splits into filled nodes, one node with the rest, and unchanged nodes.
+        parts: list[tuple[Any, Any]] = [(full, room - each * size), (remainder > 0, room - remainder * size)]
+        parts.append((many - full - (remainder > 0), room))
+        counted = np.stack([part for part, _ in parts], axis=1).astype(np.int64)
+        new_room = np.stack([part for _, part in parts], axis=1)
+        mask = counted.reshape(-1) > 0
+        case, many, room = np.repeat(case, 3)[mask], counted.reshape(-1)[mask], new_room.reshape(-1)[mask]
     used = np.bincount(case, weights=many * (room < node), minlength=cases)
     return np.asarray(np.rint(used), dtype=np.int64)
-
-
-def _place_shapes(case: Ints, many: Ints, room: Ints, wanted: Ints, size: int) -> tuple[Ints, Ints, Ints]:
-    """Place the wanted shapes of one size on the first nodes with room; returns the groups after that.
-
-    `case`, `many`, `room`: Groups of equal nodes: their case, number of nodes, and free GPUs on each.
-    `wanted`: Shapes to place in each case. `size`: GPUs of a shape.
-    """
-    each = room // size
-    fits = many * each
-    taken = np.clip(wanted[case] - _sum_earlier_room(case, fits), 0, fits)
-    full, remainder = np.divmod(taken, np.maximum(each, 1))
-    # A group splits into filled nodes, one node with the rest, and unchanged nodes.
-    parts: list[tuple[Any, Any]] = [(full, room - each * size), (remainder > 0, room - remainder * size)]
-    parts.append((many - full - (remainder > 0), room))
-    counted = np.stack([part for part, _ in parts], axis=1).astype(np.int64)
-    new_room = np.stack([part for _, part in parts], axis=1)
-    mask = counted.reshape(-1) > 0
-    return np.repeat(case, 3)[mask], counted.reshape(-1)[mask], new_room.reshape(-1)[mask]
 
 
 def _sum_earlier_room(case: Ints, fits: Ints) -> Ints:
@@ -407,17 +400,38 @@ def evaluate_model(model: Model, samples: Mapping[str, Floats]) -> Outcome:
     }
     slots = {name: _round_up(jobs) for name, jobs in at_once.items()}
     spark = sum((at_once[work.name] * work.gpus for work in model.works), np.zeros((draws, HOURS_PER_DAY)))
-    needed = _replicas_needed_at_load(model, samples, time_fractions.get("", np.ones(draws)))
+    # Replicas needed, [draw, hour]; null without a service.
+    time_fraction = time_fractions.get("", np.ones(draws))
+    serving = model.serving
+    if serving is None:
+        needed = None
+    else:
+        carried = samples[serving.per_replica.name] / time_fraction
+        load = samples[model.users_factor.name][:, None] * serving.load[None, :]
+        needed = serving.count_replicas(load / carried[:, None])
     serving = model.serving
     replicas = None if needed is None or serving is None else np.maximum(needed, serving.least)
+    # Nodes needed, [draw, hour], after packing the jobs and replicas first-fit.
+    shapes = [(work.gpus, slots[work.name]) for work in model.works]
+    shapes += [(model.serving.gpus, replicas)] if model.serving is not None and replicas is not None else []
+    counts = np.stack([count.reshape(-1) for _, count in shapes], axis=1)
+    nodes = pack_first_fit(counts, [size for size, _ in shapes], model.node_gpus, spanning=model.spanning)
+    # Pods per second, [draw, hour], while an hour's jobs arrive and its replicas start.
+    rate = np.zeros((draws, HOURS_PER_DAY))
+    for work in model.works:
+        rate += samples[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s
+    if replicas is not None and model.serving is not None:
+        # The day is cyclic: the first hour follows the last.
+        more = np.clip(replicas - np.roll(replicas, 1, axis=1), 0, None)
+        rate += more * model.serving.pods / model.replicas_within_s
     return Outcome(
         slots,
         spark if model.works else None,
         None if replicas is None or serving is None else np.asarray(replicas * serving.gpus, dtype=np.float64),
         needed,
         replicas,
-        _nodes_by_hour(model, slots, replicas, draws),
-        _pod_rate(model, samples, replicas, draws),
+        nodes.reshape(draws, HOURS_PER_DAY),
+        rate,
         model.node_gpus,
         model.node_price_per_h,
     )
@@ -450,37 +464,3 @@ def _round_up(parts: Floats) -> Ints:
             do="check durations, jobs per hour and users",
         )
     return np.asarray(np.ceil(parts - ROUNDING), dtype=np.int64)
-
-
-def _replicas_needed_at_load(model: Model, samples: Mapping[str, Floats], time_fraction: Floats) -> Ints | None:
-    """Replicas needed, [draw, hour]; null without a service.
-
-    `time_fraction`: By draw, the time of a request with the new library stack over that without.
-    """
-    serving = model.serving
-    if serving is None:
-        return None
-    carried = samples[serving.per_replica.name] / time_fraction
-    load = samples[model.users_factor.name][:, None] * serving.load[None, :]
-    return serving.count_replicas(load / carried[:, None])
-
-
-def _nodes_by_hour(model: Model, slots: Mapping[str, Ints], replicas: Ints | None, draws: int) -> Ints:
-    """Nodes needed, [draw, hour], after packing the jobs and replicas first-fit. `slots`: Jobs at a time by class."""
-    shapes = [(work.gpus, slots[work.name]) for work in model.works]
-    shapes += [(model.serving.gpus, replicas)] if model.serving is not None and replicas is not None else []
-    counts = np.stack([count.reshape(-1) for _, count in shapes], axis=1)
-    nodes = pack_first_fit(counts, [size for size, _ in shapes], model.node_gpus, spanning=model.spanning)
-    return nodes.reshape(draws, HOURS_PER_DAY)
-
-
-def _pod_rate(model: Model, samples: Mapping[str, Floats], replicas: Ints | None, draws: int) -> Floats:
-    """Pods per second, [draw, hour], while an hour's jobs arrive and its replicas start."""
-    rate = np.zeros((draws, HOURS_PER_DAY))
-    for work in model.works:
-        rate += samples[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s
-    if replicas is not None and model.serving is not None:
-        # The day is cyclic: the first hour follows the last.
-        more = np.clip(replicas - np.roll(replicas, 1, axis=1), 0, None)
-        rate += more * model.serving.pods / model.replicas_within_s
-    return rate

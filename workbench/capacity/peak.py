@@ -57,16 +57,8 @@ def build_hours(model: Model, outcome: Outcome) -> pl.DataFrame:
         quantiles = [[None] * HOURS_PER_DAY] * 3 if values is None else compute_quantiles(values).tolist()
         columns |= {f"{name}_{share}": row for share, row in zip(QUANTILE_NAMES, quantiles, strict=True)}
     columns["capacity_gpus"] = [nodes * model.node_gpus for nodes in columns["nodes_p50"]]
-    columns |= _build_idle_columns(model, outcome)
-    columns["pods_per_s_p95"] = compute_quantiles(outcome.pods_per_s)[2].tolist()
-    return HOURS_TABLE.frame(columns)
-
-
-def _build_idle_columns(model: Model, outcome: Outcome) -> dict[str, list[Any]]:
-    """Columns by hour: GPUs that no job or replica holds, as means over the draws, and their cost with each node count.
-
-    A job holds its GPUs while it runs, so that the margin of the utilisation target is idle, too.
-    """
+    # Columns by hour: GPUs that no job or replica holds, as means over the draws, and their cost with each node count.
+    # A job holds its GPUs while it runs, so that the margin of the utilisation target is idle, too.
     parts = [
         None if outcome.spark_gpus is None else outcome.spark_gpus * model.utilisation,
         outcome.service_gpus,
@@ -76,7 +68,10 @@ def _build_idle_columns(model: Model, outcome: Outcome) -> dict[str, list[Any]]:
     hourly, fixed = ((nodes * model.node_gpus - busy).mean(axis=0) for nodes in (outcome.nodes, peak))
     price = None if model.node_price_per_h is None else model.node_price_per_h / model.node_gpus
     costs = ([None] * HOURS_PER_DAY if price is None else (gpus * price).tolist() for gpus in (hourly, fixed))
-    return dict(zip(("idle_gpus", "idle_cost", "idle_cost_fixed"), (hourly.tolist(), *costs), strict=True))
+    idle_columns = dict(zip(("idle_gpus", "idle_cost", "idle_cost_fixed"), (hourly.tolist(), *costs), strict=True))
+    columns |= idle_columns
+    columns["pods_per_s_p95"] = compute_quantiles(outcome.pods_per_s)[2].tolist()
+    return HOURS_TABLE.frame(columns)
 
 
 def build_day(outcome: Outcome, currency: str = "") -> pl.DataFrame:
@@ -159,7 +154,16 @@ def _build_work_constraints(model: Model, median: Outcome, hour: int) -> list[di
 def _build_constraint(model: Model, median: Outcome, hour: int, name: str, gpus: float, relief: str) -> dict[str, Any]:
     """Row of table CONSTRAINTS: the GPUs of one kind of work, and the nodes saved if it were absent at that hour."""
     nodes = int(median.nodes[0, hour])
-    without = _count_nodes_without(model, median, hour, spark=name != SPARK, service=name != SERVICE)
+    spark = name != SPARK
+    service = name != SERVICE
+    shapes = [(work.gpus, int(median.slots[work.name][0, hour])) for work in model.works if spark]
+    if service and model.serving is not None and median.replicas is not None:
+        shapes.append((model.serving.gpus, int(median.replicas[0, hour])))
+    if not shapes:
+        without = 0
+    else:
+        counts = np.array([[count for _, count in shapes]])
+        without = int(pack_first_fit(counts, [size for size, _ in shapes], model.node_gpus, spanning=model.spanning)[0])
     return {
         "constraint": name,
         "figure": float(gpus),
@@ -168,16 +172,6 @@ def _build_constraint(model: Model, median: Outcome, hour: int, name: str, gpus:
         "nodes_saved": nodes - without,
         "relief": relief,
     }
-
-
-def _count_nodes_without(model: Model, median: Outcome, hour: int, *, spark: bool, service: bool) -> int:
-    shapes = [(work.gpus, int(median.slots[work.name][0, hour])) for work in model.works if spark]
-    if service and model.serving is not None and median.replicas is not None:
-        shapes.append((model.serving.gpus, int(median.replicas[0, hour])))
-    if not shapes:
-        return 0
-    counts = np.array([[count for _, count in shapes]])
-    return int(pack_first_fit(counts, [size for size, _ in shapes], model.node_gpus, spanning=model.spanning)[0])
 
 
 def _build_packing_constraint(model: Model, median: Outcome, hour: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from workbench.core.formats import format_cost_unit, format_number
 from workbench.report.display import KeyNumber, table
 
 if TYPE_CHECKING:
-    from workbench.capacity.study import Study
+    from workbench.capacity.capacity_plan import Plan
 
 
 _OWN = (
@@ -24,7 +24,7 @@ _OWN = (
 )
 
 
-def list_key_numbers(plan_study: Study) -> list[KeyNumber]:
+def list_key_numbers(plan_study: Plan) -> list[KeyNumber]:
     """GPUs of the peak hour, of Spark and service, and nodes at their upper end; costs at the same end."""
     figures = set(plan_study.day["figure"].to_list())
     named = [
@@ -64,7 +64,7 @@ def _format_others(row: dict[str, Any], share: str, *, is_ordered: bool) -> str:
     return f"{names[share]}; " + ", ".join(f"{name} {format_number(figure)}" for name, figure in others)
 
 
-def list_next_steps(plan_study: Study) -> list[str]:
+def list_next_steps(plan_study: Plan) -> list[str]:
     """Nodes to provide, how to relax the binding constraint, and the input to measure again."""
     if plan_study.reasons:
         return [
@@ -74,7 +74,7 @@ def list_next_steps(plan_study: Study) -> list[str]:
     return [_advise_on_nodes(plan_study), *_advise_on_constraint(plan_study), *_advise_on_uncertainty(plan_study)]
 
 
-def _advise_on_nodes(study: Study) -> str:
+def _advise_on_nodes(study: Plan) -> str:
     needed, factor = study.outcome.nodes.max(axis=1), study.config.shortage_factor
     middle, high = choose_nodes(needed, 1.0), choose_nodes(needed, factor)
     if not high:
@@ -86,7 +86,7 @@ def _advise_on_nodes(study: Study) -> str:
     return f"{sentence}; {format_number(middle)} are enough in half of them."
 
 
-def _advise_on_constraint(study: Study) -> list[str]:
+def _advise_on_constraint(study: Plan) -> list[str]:
     rows = study.constraints.filter("binding").to_dicts()
     if not rows:
         return []
@@ -94,7 +94,7 @@ def _advise_on_constraint(study: Study) -> list[str]:
     return [f"To {aim}: {rows[0]['relief']}."]
 
 
-def _advise_on_uncertainty(study: Study) -> list[str]:
+def _advise_on_uncertainty(study: Plan) -> list[str]:
     """Advise which input to measure next: the one whose exact value would save most."""
     service, scheduler = study.found.service, study.found.scheduler
     if (service is not None and service.simulated) or (scheduler is not None and scheduler.simulated_nodes):
@@ -114,13 +114,13 @@ def _advise_on_uncertainty(study: Study) -> list[str]:
     ]
 
 
-def _name_command(study: Study, name: str) -> str:
+def _name_command(study: Plan, name: str) -> str:
     """The command that measures an input."""
     row = study.sources.row(by_predicate=pl.col("input") == name, named=True)
     return next(RUN_COMMANDS[area] for area in RUN_COMMANDS if row["area"] in AREAS.get(area, (area,)))
 
 
-def format_plan(plan_study: Study) -> str:
+def format_plan(plan_study: Plan) -> str:
     """The plan as text: answer, day, constraints, inputs and notes."""
     from workbench.capacity import tables
 
@@ -136,7 +136,7 @@ def format_plan(plan_study: Study) -> str:
     return "\n".join(lines)
 
 
-def build_plan_document(plan_study: Study, out: Path | None) -> dict[str, Any]:
+def build_plan_document(plan_study: Plan, out: Path | None) -> dict[str, Any]:
     """The plan as one JSON document, with all tables except the what-if."""
     return {
         "answer": plan_study.answer,

@@ -90,7 +90,14 @@ def _build_marks(frame: pl.DataFrame, label: str, value: str, category: str | No
     slider = alt.binding_range(min=1, max=many, step=1, name="Show the top ") if many > top else alt.Undefined
     shown = alt.param(value=min(top, many), bind=slider)
     axis = alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
-    x = alt.X(value, type="quantitative", title=format_label(value), axis=axis, scale=_build_value_scale(frame, value))
+    # Scale that leaves space for the figure beside the longest bar; Vega's own if a bar goes below 0.
+    values = frame.get_column(value).to_list()
+    scale = (
+        alt.Scale(domain=[0, 1.22 * max(values)], nice=False)
+        if values and min(values) >= 0 < max(values)
+        else alt.Scale()
+    )
+    x = alt.X(value, type="quantitative", title=format_label(value), axis=axis, scale=scale)
     base = (
         alt.Chart(frame)
         .transform_filter(alt.datum.rank <= shown)
@@ -99,15 +106,3 @@ def _build_marks(frame: pl.DataFrame, label: str, value: str, category: str | No
     bar = base.mark_bar(cornerRadiusEnd=2, height={"band": 0.72}).encode(**encode_colour(frame, category))
     figure = base.mark_text(align="left", dx=5, text=alt.ExprRef(short_number_expression(f"datum.{value}")))
     return alt.layer(bar, figure).add_params(shown)
-
-
-def _build_value_scale(frame: pl.DataFrame, value: str) -> Any:
-    """Scale that leaves space for the figure beside the longest bar; Vega's own if a bar goes below 0."""
-    import altair as alt
-
-    values = frame.get_column(value).to_list()
-    return (
-        alt.Scale(domain=[0, 1.22 * max(values)], nice=False)
-        if values and min(values) >= 0 < max(values)
-        else alt.Scale()
-    )

@@ -103,10 +103,16 @@ def _build_layers(
     import polars as pl
 
     domain = _compute_domain(frame, [x, y, low, high], log=log)
+    if not log or not domain:
+        axis = alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
+    else:
+        axis = build_log_axis(domain)
+    kind: dict[str, Any] = {"type": "log"} if log else {"zero": False}
+    scale = alt.Scale(nice=False, **kind, **({"domain": domain} if domain else {}))
     shared = {
         "type": "quantitative",
-        "scale": _build_scale(domain, log=log),
-        "axis": _build_axis(domain, log=log),
+        "scale": scale,
+        "axis": axis,
     }
     across, up = alt.X(x, title=format_label(x), **shared), alt.Y(y, title=format_label(y), **shared)
     switches, tests = _build_switches(frame, group, hidden)
@@ -188,21 +194,6 @@ def _compute_domain(frame: pl.DataFrame, columns: list[str | None], *, log: bool
         return [low / room, high * room]
     room = 0.05 * ((high - low) or 1.0)
     return [low - room, high + room]
-
-
-def _build_scale(domain: list[float], *, log: bool) -> Any:
-    import altair as alt
-
-    kind: dict[str, Any] = {"type": "log"} if log else {"zero": False}
-    return alt.Scale(nice=False, **kind, **({"domain": domain} if domain else {}))
-
-
-def _build_axis(domain: list[float], *, log: bool) -> Any:
-    import altair as alt
-
-    if not log or not domain:
-        return alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
-    return build_log_axis(domain)
 
 
 def _build_diagonal(domain: list[float], x: str, y: str) -> Any:

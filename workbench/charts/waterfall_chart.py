@@ -145,13 +145,6 @@ def _choose_height(count: int) -> Any:
     return alt.Step(ROW_PX) if count else 60
 
 
-def _encode_opacity(low: str | None) -> dict[str, Any]:
-    """A bar under an interval is lighter, so that the whole interval is seen."""
-    import altair as alt
-
-    return {"opacity": alt.condition(f"isValid(datum.{low})", alt.value(WITH_INTERVAL), alt.value(1))} if low else {}
-
-
 def _build_layers(
     frame: pl.DataFrame,
     label: str,
@@ -173,8 +166,12 @@ def _build_layers(
     axis = alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
     x = alt.X(end, type="quantitative", title=format_label(change), axis=axis, scale=alt.Scale(nice=False, zero=True))
     base = shown.filter_chart(alt.Chart(frame)).encode(y=encode_rows(label), tooltip=tips)
+    # A bar under an interval is lighter, so that the whole interval is seen.
     bar = base.mark_bar(height={"band": 0.72}, cornerRadius=1).encode(
-        x=x, x2=alt.X2("bar_start"), **encode_colour(frame, category), **_encode_opacity(low)
+        x=x,
+        x2=alt.X2("bar_start"),
+        **encode_colour(frame, category),
+        **({"opacity": alt.condition(f"isValid(datum.{low})", alt.value(WITH_INTERVAL), alt.value(1))} if low else {}),
     )
     joined = base.transform_filter("isValid(datum.bar_joint) && isValid(datum.bar_below)")
     joint = joined.mark_rule(strokeWidth=1, opacity=0.55).encode(

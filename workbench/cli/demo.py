@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.cli import run_output
@@ -39,16 +38,6 @@ def run_demo(out: Path | None, *, is_opened: bool) -> int:
     except runner.CancelledRuns as cancelled:
         run_output.print_results(cancelled.results, as_json=False)
         return ExitCode.CANCELLED
-    _print_answers(results)
-    page = Path(write_gallery(place)).absolute()
-    terminal.print_text(f"\nreports: {page}")
-    if is_opened and has_browser():
-        _open_page(page)
-    terminal.print_text(f"\n{NEXT_STEPS}", wrap=False)
-    return max(result.exit_code for result in results)
-
-
-def _print_answers(results: Sequence[runner.RunResult]) -> None:
     for result in results:
         if result.exit_code:
             run_output.print_results([result], as_json=False)
@@ -56,16 +45,18 @@ def _print_answers(results: Sequence[runner.RunResult]) -> None:
         record = result.run.record
         conditions = ", ".join([record["verdict"], *record["conditions"]])
         terminal.print_text(f"{record['title']}\n  {result.run.answer}\n  {conditions}")
+    page = Path(write_gallery(place)).absolute()
+    terminal.print_text(f"\nreports: {page}")
+    if is_opened and has_browser():
+        import webbrowser
+
+        if not webbrowser.open(page.as_uri()):
+            sys.stderr.write(f"no browser to open {page} with\n")
+    terminal.print_text(f"\n{NEXT_STEPS}", wrap=False)
+    return max(result.exit_code for result in results)
 
 
 def has_browser() -> bool:
     """Whether somebody is there to look at a page: a terminal, and a screen beside it."""
     has_screen = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     return is_terminal(sys.stdout) and has_screen
-
-
-def _open_page(page: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(page.as_uri()):
-        sys.stderr.write(f"no browser to open {page} with\n")

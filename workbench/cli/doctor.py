@@ -164,28 +164,24 @@ def _check_kernel(deep: bool) -> Check:
     if not deep:
         return Check("kernel", "ipykernel is installed (doctor --deep starts it)", "base")
     try:
-        answer = _start_probe_kernel()
+        # Start a kernel and return its Python version.
+        import nbformat
+        import papermill
+
+        from workbench.execution import kernels
+
+        kernels.register_engine()
+        session = kernels.Session(env={}, folder=Path.cwd(), timeout_s=60)
+        cell = nbformat.v4.new_code_cell("import sys\nprint(sys.version.split()[0], end='')")
+        options = {"kernel_name": "python3", "language": "python", "progress_bar": False, "session": session}
+        # In a thread, since the caller may have a running event loop (JupyterLab, browser tests).
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            notebook = nbformat.v4.new_notebook(cells=[cell])
+            pool.submit(papermill.execute_notebook, notebook, None, engine_name=kernels.ENGINE, **options).result()
+        answer = "Python " + str(session.notebook.cells[0].outputs[0].text)
     except (WorkbenchError, RuntimeError, OSError) as error:
         return Check("kernel", f"does not start: {error}", "base", "missing", INSTALL_COMMAND)
     return Check("kernel", f"starts, on {answer}", "base")
-
-
-def _start_probe_kernel() -> str:
-    """Start a kernel and return its Python version."""
-    import nbformat
-    import papermill
-
-    from workbench.execution import kernels
-
-    kernels.register_engine()
-    session = kernels.Session(env={}, folder=Path.cwd(), timeout_s=60)
-    cell = nbformat.v4.new_code_cell("import sys\nprint(sys.version.split()[0], end='')")
-    options = {"kernel_name": "python3", "language": "python", "progress_bar": False, "session": session}
-    # In a thread, since the caller may have a running event loop (JupyterLab, browser tests).
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        notebook = nbformat.v4.new_notebook(cells=[cell])
-        pool.submit(papermill.execute_notebook, notebook, None, engine_name=kernels.ENGINE, **options).result()
-    return "Python " + str(session.notebook.cells[0].outputs[0].text)
 
 
 def _check_pictures(deep: bool) -> Check:

@@ -187,7 +187,20 @@ def print_scores(file: Path | None, *, show_open: bool, in_time: bool, out: Path
     _tell_torn_line(ledger, path, removed=False)
     scored = scores.score_cases(scores.build_cases(ledger, in_time=in_time))
     if out is not None:
-        _write_run(out, scored, path, in_time=in_time)
+        from workbench.forecasts.tables import FORECAST_SCORES, FORECASTS
+        from workbench.runs import run_folder
+
+        run = run_folder.start_run(
+            "forecasts",
+            folder=out,
+            title="Do the forecasts hold?",
+            config={"ledger": str(path), "in_time": in_time},
+            command=format_command_line(),
+        )
+        run.add_input(path)
+        run.write_table(FORECASTS, scored.forecasts)
+        run.write_table(FORECAST_SCORES, scored.scores)
+        run.conclude("invalid" if scored.reasons else "valid", scored.reasons, scored.answer)
     finish_command(
         lambda: _format_scores(scored, show_open=show_open),
         lambda: {
@@ -201,23 +214,6 @@ def print_scores(file: Path | None, *, show_open: bool, in_time: bool, out: Path
         is_valid=not scored.reasons,
         written=[out] if out else [],
     )
-
-
-def _write_run(out: Path, scored: scores.Scores, path: Path, *, in_time: bool) -> None:
-    from workbench.forecasts.tables import FORECAST_SCORES, FORECASTS
-    from workbench.runs import run_folder
-
-    run = run_folder.start_run(
-        "forecasts",
-        folder=out,
-        title="Do the forecasts hold?",
-        config={"ledger": str(path), "in_time": in_time},
-        command=format_command_line(),
-    )
-    run.add_input(path)
-    run.write_table(FORECASTS, scored.forecasts)
-    run.write_table(FORECAST_SCORES, scored.scores)
-    run.conclude("invalid" if scored.reasons else "valid", scored.reasons, scored.answer)
 
 
 def _tell_torn_line(ledger: Ledger, path: Path, *, removed: bool) -> None:

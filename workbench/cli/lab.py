@@ -50,7 +50,11 @@ def copy_notebooks(folder: Path) -> Path:
     target = find_copies_folder(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        _link_samples(folder, target)
+        # `../data` of the copies is that of the originals, where notebooks look for samples.
+        data, link = folder.parent / "data", target.parent / "data"
+        if data.is_dir() and not link.is_dir():
+            link.unlink(missing_ok=True)
+            link.symlink_to(data, target_is_directory=True)
         made_from = _read_originals(target)
         for original in sorted(folder.glob("*.ipynb")):
             copy = target / original.name
@@ -65,14 +69,6 @@ def copy_notebooks(folder: Path) -> Path:
         do = "set XDG_CACHE_HOME to a folder that you can write to, or give --notebooks DIR"
         raise RunFailedError("the notebooks cannot be copied", where=target, found=error, do=do) from error
     return target
-
-
-def _link_samples(folder: Path, target: Path) -> None:
-    """`../data` of the copies is that of the originals, where notebooks look for samples."""
-    data, link = folder.parent / "data", target.parent / "data"
-    if data.is_dir() and not link.is_dir():
-        link.unlink(missing_ok=True)
-        link.symlink_to(data, target_is_directory=True)
 
 
 def _read_originals(target: Path) -> dict[str, str]:

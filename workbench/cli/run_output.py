@@ -92,17 +92,13 @@ def run_and_print(
         return ExitCode.CANCELLED
     print_results(results, as_json=as_json)
     if show:
-        _open_reports(results)
+        import webbrowser
+
+        for result in results:
+            address = result.report if result.copy else result.run.report.as_uri() if result.report else None
+            if address and not (address.startswith(("http", "file:")) and webbrowser.open(address)):
+                sys.stderr.write(f"no browser to open {result.report} with\n")
     return max((result.exit_code for result in results), default=0)
-
-
-def _open_reports(results: Sequence[runner.RunResult]) -> None:
-    import webbrowser
-
-    for result in results:
-        address = result.report if result.copy else result.run.report.as_uri() if result.report else None
-        if address and not (address.startswith(("http", "file:")) and webbrowser.open(address)):
-            sys.stderr.write(f"no browser to open {result.report} with\n")
 
 
 def print_results(results: Sequence[runner.RunResult], *, as_json: bool) -> None:
@@ -116,7 +112,13 @@ def print_results(results: Sequence[runner.RunResult], *, as_json: bool) -> None
         terminal.print_text(f"{name}{result.run.answer or 'no answer'}")
         terminal.print_text("\n".join(f"  {line}" for line in _describe_outcome(record, result.run.status)))
         if record["failure"]:
-            _print_failure(result)
+            failure = result.run.record["failure"]
+            number = failure["cell_number"]
+            lines = [f"{f'cell {number} of ' if number else ''}{result.notebook.name} failed:"]
+            lines += ["    " + line for line in (failure["source"] or "").splitlines()]
+            lines += ["  " + line for line in f"{failure['error_name']}: {failure['error']}".splitlines()]
+            lines += [f"  do: {result.advice}"] if result.advice else []
+            terminal.print_text("\n".join("  " + line for line in lines), err=True)
         terminal.print_text(f"  report: {result.report or result.place}")
         if result.copy_error is not None:
             terminal.print_text(f"  not copied: {result.copy_error}", err=True)
@@ -131,16 +133,6 @@ def _describe_outcome(record: Mapping[str, Any], state: str) -> list[str]:
     lines = [", ".join([str(ended), *conditions]), *(f"why: {reason}" for reason in record["reasons"])]
     lines += [str(detail) for detail in record.get("details") or []]
     return lines + list(runs_thresholds.format_threshold_lines(record.get("thresholds")))
-
-
-def _print_failure(result: runner.RunResult) -> None:
-    failure = result.run.record["failure"]
-    number = failure["cell_number"]
-    lines = [f"{f'cell {number} of ' if number else ''}{result.notebook.name} failed:"]
-    lines += ["    " + line for line in (failure["source"] or "").splitlines()]
-    lines += ["  " + line for line in f"{failure['error_name']}: {failure['error']}".splitlines()]
-    lines += [f"  do: {result.advice}"] if result.advice else []
-    terminal.print_text("\n".join("  " + line for line in lines), err=True)
 
 
 def print_parameters(paths: Sequence[Path], *, as_json: bool) -> None:

@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from workbench.core.samples import PREFIX, list_samples, name_sample
@@ -59,14 +58,12 @@ def complete_parameter(ctx: Any, incomplete: str) -> list[tuple[str, str] | str]
         # An option without its value ends the reading of the arguments.
         names = ctx.params.get("notebooks") or [word for word in ctx.args if not word.startswith("-")]
         paths = discovery.resolve_notebooks(names)
-        declared = [item for path in paths for item in parameters.read_parameters(_read_json(path))]
+        declared = [
+            item for path in paths for item in parameters.read_parameters(json.loads(path.read_text(encoding="utf-8")))
+        ]
     except (WorkbenchError, OSError, ValueError):
         return []
     return [(f"{item.name}=", item.comment) for item in declared if item.name.startswith(incomplete)]
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def complete_samples_of(parameter: Any) -> None:

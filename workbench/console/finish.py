@@ -115,18 +115,14 @@ def to_json_value(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if _is_model(value):
+    # Whether a value is a pydantic model; does not import pydantic.
+    pydantic = sys.modules.get("pydantic")
+    base: type[BaseModel] | None = getattr(pydantic, "BaseModel", None)
+    if base is not None and isinstance(value, base):
         return to_json_value(value.model_dump(mode="json"))
     if hasattr(value, "tolist"):  # numpy's scalars and arrays
         return to_json_value(value.tolist())
     raise TypeError(f"no JSON form of {type(value).__name__}")
-
-
-def _is_model(value: Any) -> bool:
-    """Whether a value is a pydantic model; does not import pydantic."""
-    pydantic = sys.modules.get("pydantic")
-    base: type[BaseModel] | None = getattr(pydantic, "BaseModel", None)
-    return base is not None and isinstance(value, base)
 
 
 def _print_text(text: str, *, err: bool = False) -> None:

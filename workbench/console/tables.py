@@ -101,7 +101,16 @@ def format_cells(
         cells = [(column.wrap_cell(place), column) for column in shown]
         is_cut |= any(len(cell) > max_lines for cell, _ in cells)
         lines = lines + _join_cells([(_cut_lines(cell, max_lines, column.width), column) for cell, column in cells])
-    return lines + _format_omissions([column.head for column in made if column not in shown], width, is_cut=is_cut)
+    names = [column.head for column in made if column not in shown]
+    if width is None or not (names or is_cut):
+        omissions = []
+    else:
+        texts = [
+            f"Not shown: {', '.join(names)}." if names else "",
+            f"--wide shows {'all columns' if names else 'whole texts'}.",
+        ]
+        omissions = wrap_words(" ".join(filter(None, texts)), width)
+    return lines + omissions
 
 
 class _Column:
@@ -202,16 +211,6 @@ def _join_cells(cells: Sequence[tuple[list[str], _Column]], *, at_bottom: bool =
         empty = [""] * (height - len(lines))
         padded.append([_pad_cell(line, column) for line in ([*empty, *lines] if at_bottom else [*lines, *empty])])
     return [_GAP.join(line).rstrip() for line in zip(*padded, strict=True)]
-
-
-def _format_omissions(names: list[str], width: int | None, *, is_cut: bool) -> list[str]:
-    if width is None or not (names or is_cut):
-        return []
-    texts = [
-        f"Not shown: {', '.join(names)}." if names else "",
-        f"--wide shows {'all columns' if names else 'whole texts'}.",
-    ]
-    return wrap_words(" ".join(filter(None, texts)), width)
 
 
 def escape_cell(text: object) -> str:

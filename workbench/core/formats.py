@@ -137,7 +137,13 @@ def format_number(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return _format_float(value)
+        if not math.isfinite(value):
+            return NULL if math.isnan(value) else ("∞" if value > 0 else "−∞")
+        if value and not 1e-4 <= abs(value) < 1e15:
+            return f"{value:.3g}"
+        digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+        text = f"{value:,.{max(0, digits)}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
     if isinstance(value, list | tuple):
         return ", ".join(format_number(item) for item in value)
     return str(value)
@@ -192,16 +198,6 @@ def format_shares(values: Sequence[float | None]) -> list[str]:
         return "> 99.9 %" if 0.999 < value < 1 else f"{format_number(round(100 * value, 10))} %"
 
     return [format_share(value) for value in values]
-
-
-def _format_float(value: float) -> str:
-    if not math.isfinite(value):
-        return NULL if math.isnan(value) else ("∞" if value > 0 else "−∞")
-    if value and not 1e-4 <= abs(value) < 1e15:
-        return f"{value:.3g}"
-    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
-    text = f"{value:,.{max(0, digits)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def format_cost_unit(currency: str, per: str = "") -> str:

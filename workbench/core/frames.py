@@ -48,7 +48,33 @@ def convert_frame(value: Any, where: str) -> Any:
     """
     library = type(value).__module__.partition(".")[0]
     if library == "pandas":
-        return _convert_pandas(value, where)
+        import pandas as pd
+        import polars as pl
+
+        if isinstance(value, pd.Series):
+            value = value.to_frame("value" if value.name is None else value.name)
+        if not isinstance(value, pd.DataFrame):
+            raise InputError("not a data frame", where=where, found=type(value).__name__, allowed="DataFrame or Series")
+        if value.columns.nlevels > 1:
+            do = 'join the levels: frame.columns = ["_".join(names) for names in frame.columns]'
+            raise InputError("column names of several levels", where=where, found=list(value.columns)[:5], do=do)
+        named = [name for name in value.index.names if name is not None and name not in value.columns]
+        frame = value.reset_index(level=named).reset_index(drop=True) if named else value.reset_index(drop=True)
+        frame.columns = [str(name) for name in frame.columns]
+        if repeated := list(frame.columns[frame.columns.duplicated()]):
+            raise InputError("column names repeat", where=where, found=repeated[:5], do="rename the columns")
+        columns = {}
+        for name in frame.columns:
+            try:
+                column: Any = pl.from_pandas(frame[name])
+            except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
+                do = f'make it one type, such as frame["{name}"].astype(str)'
+                raise InputError(
+                    "column of mixed types", where=f"{where}, column {name}", found=str(error)[:200], do=do
+                ) from error
+            was_int = column.dtype.is_float() and 0 < column.null_count() < len(column) and (column % 1 == 0).all()
+            columns[name] = column.cast(pl.Int64, strict=False) if was_int else column
+        return pl.DataFrame(columns)
     if library == "pyarrow" and hasattr(value, "column_names"):
         import polars as pl
 
@@ -56,36 +82,6 @@ def convert_frame(value: Any, where: str) -> Any:
     if library == "polars" and hasattr(value, "collect"):
         return value.collect()
     return value
-
-
-def _convert_pandas(value: Any, where: str) -> pl.DataFrame:
-    import pandas as pd
-    import polars as pl
-
-    if isinstance(value, pd.Series):
-        value = value.to_frame("value" if value.name is None else value.name)
-    if not isinstance(value, pd.DataFrame):
-        raise InputError("not a data frame", where=where, found=type(value).__name__, allowed="DataFrame or Series")
-    if value.columns.nlevels > 1:
-        do = 'join the levels: frame.columns = ["_".join(names) for names in frame.columns]'
-        raise InputError("column names of several levels", where=where, found=list(value.columns)[:5], do=do)
-    named = [name for name in value.index.names if name is not None and name not in value.columns]
-    frame = value.reset_index(level=named).reset_index(drop=True) if named else value.reset_index(drop=True)
-    frame.columns = [str(name) for name in frame.columns]
-    if repeated := list(frame.columns[frame.columns.duplicated()]):
-        raise InputError("column names repeat", where=where, found=repeated[:5], do="rename the columns")
-    columns = {}
-    for name in frame.columns:
-        try:
-            column: Any = pl.from_pandas(frame[name])
-        except (ValueError, TypeError, pl.exceptions.PolarsError) as error:
-            do = f'make it one type, such as frame["{name}"].astype(str)'
-            raise InputError(
-                "column of mixed types", where=f"{where}, column {name}", found=str(error)[:200], do=do
-            ) from error
-        was_int = column.dtype.is_float() and 0 < column.null_count() < len(column) and (column % 1 == 0).all()
-        columns[name] = column.cast(pl.Int64, strict=False) if was_int else column
-    return pl.DataFrame(columns)
 
 
 def load_into_duckdb(frames: Mapping[str, pl.DataFrame]) -> duckdb.DuckDBPyConnection:

@@ -113,16 +113,7 @@ def read_container_limits(
     The tightest limit of the group and its ancestors; a key is absent when no limit is set.
     """
     limits: dict[str, Any] = {}
-    for folder in _list_group_folders(root, cgroup_file):
-        group_limits = {"cpus": _read_cpu_quota(folder), "memory_bytes": _read_memory_limit(folder)}
-        for name, value in group_limits.items():
-            if value is not None:
-                limits[name] = min(value, limits.get(name, value))
-    return limits
-
-
-def _list_group_folders(root: Path, cgroup_file: Path) -> list[Path]:
-    """Folders of this process's control groups and of all groups above, by /proc/self/cgroup."""
+    # Folders of this process's control groups and of all groups above, by /proc/self/cgroup.
     folders: list[Path] = []
     with contextlib.suppress(OSError):
         for line in cgroup_file.read_text().splitlines():
@@ -131,22 +122,25 @@ def _list_group_folders(root: Path, cgroup_file: Path) -> list[Path]:
             for top in tops:
                 inner = top / path.strip("/")
                 folders += [inner, *(parent for parent in inner.parents if parent.is_relative_to(top))]
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
-
-
-def _read_cpu_quota(folder: Path) -> float | None:
-    quota, _, period = _read_text(folder / "cpu.max").partition(" ")
-    if not quota:
-        quota, period = _read_text(folder / "cpu.cfs_quota_us"), _read_text(folder / "cpu.cfs_period_us")
-    if quota.isdigit() and period.isdigit() and int(period) > 0:
-        return round(int(quota) / int(period), 2)
-    return None
-
-
-def _read_memory_limit(folder: Path) -> int | None:
-    text = _read_text(folder / "memory.max") or _read_text(folder / "memory.limit_in_bytes")
-    # Version 1 writes "no limit" as a number near 2^63.
-    return int(text) if text.isdigit() and int(text) < 2**60 else None
+    group_folders = [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+    for folder in group_folders:
+        text = _read_text(folder / "memory.max") or _read_text(folder / "memory.limit_in_bytes")
+        # Version 1 writes "no limit" as a number near 2^63.
+        quota, _, period = _read_text(folder / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = _read_text(folder / "cpu.cfs_quota_us"), _read_text(folder / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period) > 0:
+            cpu_quota = round(int(quota) / int(period), 2)
+        else:
+            cpu_quota = None
+        group_limits = {
+            "cpus": cpu_quota,
+            "memory_bytes": (int(text) if text.isdigit() and int(text) < 2**60 else None),
+        }
+        for name, value in group_limits.items():
+            if value is not None:
+                limits[name] = min(value, limits.get(name, value))
+    return limits
 
 
 def _read_text(path: Path) -> str:

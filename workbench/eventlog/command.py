@@ -137,7 +137,17 @@ def _format_summary(written: WriteResult) -> str:
     from workbench.console.tables import format_table
 
     names = dict(zip(written.applications["log_id"], written.applications.iter_rows(named=True), strict=True))
-    rows = [_build_summary_row(log, names.get(log["log_id"])) for log in written.logs.iter_rows(named=True)]
+    rows = []
+    for log in written.logs.iter_rows(named=True):
+        application = names.get(log["log_id"])
+        content = f"{log['content_bytes'] / 1e6:,.1f} MB"
+        if application is None:
+            summary_row = [Path(log["path"]).name, "unread", None, None, content, log["n_bad_lines"]]
+        else:
+            duration = None if application["duration_ms"] is None else f"{application['duration_ms'] / 1000:,.1f} s"
+            label = application["app_id"] or application["app_name"] or "?"
+            summary_row = [label, application["status"], application["engine"], duration, content, log["n_bad_lines"]]
+        rows.append(summary_row)
     headers = ["application", "status", "engine", "duration", "content", "bad lines"]
     lines = format_table(rows, headers, right=["duration", "content", "bad lines"])
     faults = _list_faults(written)
@@ -156,12 +166,3 @@ def _list_faults(written: WriteResult) -> dict[int, list[str]]:
         log_id: ([fault] if fault else []) + (describe_holes(holes[log_id,]) if (log_id,) in holes else [])
         for log_id, fault in written.logs.select("log_id", "fault").iter_rows()
     }
-
-
-def _build_summary_row(log: dict[str, Any], application: dict[str, Any] | None) -> list[object]:
-    content = f"{log['content_bytes'] / 1e6:,.1f} MB"
-    if application is None:
-        return [Path(log["path"]).name, "unread", None, None, content, log["n_bad_lines"]]
-    duration = None if application["duration_ms"] is None else f"{application['duration_ms'] / 1000:,.1f} s"
-    label = application["app_id"] or application["app_name"] or "?"
-    return [label, application["status"], application["engine"], duration, content, log["n_bad_lines"]]

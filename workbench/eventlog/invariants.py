@@ -64,7 +64,20 @@ def list_log_books(facts: EventLogFacts, wall: WallTime | None, start_ms: int | 
                 tolerance=0.001,
             )
         )
-        books.append(_book_slot_time(facts, slots, start_ms, end_ms))
+        slot_s = slots.sum_slot_seconds(start_ms, end_ms)
+        # Stages of another profile may have more slots on the same executors, so their share counts.
+        stages = facts.join_stage_tasks()
+        use = slots.measure_use(stages, start_ms, end_ms) if "executors" not in facts.completeness["kind"] else None
+        slot_time = Book(
+            SLOT_TIME,
+            ("share of the slots' time that tasks took", use),
+            ("all of it", 1.0),
+            "slot use, wall time and predictions",
+            "executors that the log lacks, or a clock that was set",
+            AT_MOST,
+            tolerance=SLOT_DELAY_SHARE + (SLOT_DELAY_S / slot_s if slot_s else 0.0),
+        )
+        books.append(slot_time)
     return books
 
 
@@ -119,22 +132,6 @@ def _book_slots(facts: EventLogFacts, slots: TaskSlots) -> Book:
         "slot use, idle time and waits",
         "resources or executors that are missing from the log",
         AT_MOST,
-    )
-
-
-def _book_slot_time(facts: EventLogFacts, slots: TaskSlots, start_ms: int, end_ms: int) -> Book:
-    slot_s = slots.sum_slot_seconds(start_ms, end_ms)
-    # Stages of another profile may have more slots on the same executors, so their share counts.
-    stages = facts.join_stage_tasks()
-    use = slots.measure_use(stages, start_ms, end_ms) if "executors" not in facts.completeness["kind"] else None
-    return Book(
-        SLOT_TIME,
-        ("share of the slots' time that tasks took", use),
-        ("all of it", 1.0),
-        "slot use, wall time and predictions",
-        "executors that the log lacks, or a clock that was set",
-        AT_MOST,
-        tolerance=SLOT_DELAY_SHARE + (SLOT_DELAY_S / slot_s if slot_s else 0.0),
     )
 
 

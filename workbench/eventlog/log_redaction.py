@@ -382,7 +382,11 @@ class Redactor:
         value = remove_property_secrets(name, value)
         if not self.strict or value == REDACTED or not value:
             return value
-        plain = NUMBER.fullmatch(value) or value.lower() in PROPERTY_WORDS or _is_public(value)
+        plain = (
+            NUMBER.fullmatch(value)
+            or value.lower() in PROPERTY_WORDS
+            or all(PUBLIC_CLASS.fullmatch(part.strip()) for part in value.split(","))
+        )
         if plain or re.fullmatch(r"local\[[\d*,]+\]|(?:application|app|local)[-_][\d_-]+", value):
             return value
         if name in ("Java Version", "Scala Version") and re.fullmatch(r"[\w .()+-]{1,80}", value):
@@ -492,10 +496,6 @@ class Redactor:
 
 def _first_host_label(host: str) -> str:
     return host if re.fullmatch(r"[\d.:]+", host) else host.split(".", 1)[0]
-
-
-def _is_public(value: str) -> bool:
-    return all(PUBLIC_CLASS.fullmatch(part.strip()) for part in value.split(","))
 
 
 def _is_function_call(match: re.Match[str]) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from itertools import islice
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from workbench.eventlog import tables
 from workbench.eventlog.assemble import LogAssembler
 from workbench.eventlog.fold import ChunkFacts, fold_chunk
 from workbench.eventlog.log_redaction import Redactor, remove_secrets
-from workbench.eventlog.sources import CHUNK_BYTES, LogCutter, LogSource, list_all_logs
+from workbench.eventlog.sources import CHUNK_BYTES, LogCutter, list_all_logs
 from workbench.eventlog.table_sink import ParquetSink, TableSink
 
 if TYPE_CHECKING:
@@ -197,8 +196,11 @@ def _read_into_sink(
     cutters = [LogCutter(number, source, chunk_bytes) for number, source in enumerate(sources)]
     n_bytes = 0
     current = 0
+    wanted = jobs or count_cores()
+    # Compressed logs hold about ten times their size.
+    content = sum(file.size_bytes * (1 if file.codec == "plain" else 10) for source in sources for file in source.files)
     for facts in _reread_streams(
-        cutters, _fold_chunks(cutters, _count_processes(jobs, sources), (*meanwhile, _load_polars))
+        cutters, _fold_chunks(cutters, wanted if content >= PARALLEL_BYTES else 1, (*meanwhile, _load_polars))
     ):
         for finished in range(current, facts.log):
             assemblers[finished].finish(cutters[finished].faults)
@@ -218,13 +220,6 @@ def _read_into_sink(
         )
 
 
-def _count_processes(jobs: int | None, sources: list[LogSource]) -> int:
-    wanted = jobs or count_cores()
-    # Compressed logs hold about ten times their size.
-    content = sum(file.size_bytes * (1 if file.codec == "plain" else 10) for source in sources for file in source.files)
-    return wanted if content >= PARALLEL_BYTES else 1
-
-
 def _fold_chunks(cutters: list[LogCutter], processes: int, meanwhile: Sequence[Task]) -> Iterator[ChunkFacts]:
     """Facts of all chunks in order, folded in `processes` processes; other tasks run in threads."""
     chunks = (chunk for cutter in cutters for chunk in cutter.iter_chunks())
@@ -233,9 +228,11 @@ def _fold_chunks(cutters: list[LogCutter], processes: int, meanwhile: Sequence[T
             tasks = [thread.submit(task) for task in meanwhile]
             yield from map(fold_chunk, chunks)
         else:
-            with ProcessPoolExecutor(
-                processes, mp_context=_choose_process_context(), initializer=_prepare_worker
-            ) as pool:
+            # Fork while this process has one thread and no polars (on the command line), which saves imports; else
+            # spawn. A fork with threads would copy their locks.
+            alone = threading.active_count() == 1 and "polars" not in sys.modules
+            mp_context = multiprocessing.get_context("fork" if alone and sys.platform == "linux" else "spawn")
+            with ProcessPoolExecutor(processes, mp_context=mp_context, initializer=_prepare_worker) as pool:
                 plain = all(file.codec == "plain" and file.local for cutter in cutters for file in cutter.source.files)
                 ahead = processes * (RANGES_AHEAD if plain else BLOCKS_AHEAD)
                 waiting = deque(pool.submit(fold_chunk, chunk) for chunk in islice(chunks, ahead))
@@ -262,15 +259,6 @@ def _reread_streams(cutters: list[LogCutter], folded: Iterator[ChunkFacts]) -> I
             continue
         streamed = facts.log, facts.file
         yield from map(fold_chunk, cutters[facts.log].iter_stream(facts.file, facts.reread_from))
-
-
-def _choose_process_context() -> BaseContext:
-    """Fork while this process has one thread and no polars (on the command line), which saves imports; else spawn.
-
-    A fork with threads would copy their locks.
-    """
-    alone = threading.active_count() == 1 and "polars" not in sys.modules
-    return multiprocessing.get_context("fork" if alone and sys.platform == "linux" else "spawn")
 
 
 def _load_polars() -> None:

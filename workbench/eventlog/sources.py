@@ -81,7 +81,13 @@ def list_logs(path: str) -> list[LogSource]:
     """List the event logs at a path, URL or `sample:NAME`: the file itself, or all logs in the folder and below it."""
     path = find_sample(path)
     shown = remove_secrets(path)
-    store, root = _open_store(path)
+    # A chain of stores has "::", and a local name may have it, too.
+    if "://" not in path and ("::" not in path or os.path.lexists(Path(path).expanduser())):
+        local = Path(path).expanduser().absolute()
+        # Names of links stay, but a way up through one is taken as the file system takes it.
+        store, root = _LocalStore(), str(local.resolve() if ".." in local.parts else local)
+    else:
+        store, root = open_store(path, format_url=remove_secrets)
     try:
         with raise_as_os_errors():
             if not store.exists(root):
@@ -149,15 +155,6 @@ class _LocalStore:
 
     def open(self, path: str, mode: str) -> Any:
         return Path(path).open(mode)
-
-
-def _open_store(path: str) -> tuple[Any, str]:
-    # A chain of stores has "::", and a local name may have it, too.
-    if "://" not in path and ("::" not in path or os.path.lexists(Path(path).expanduser())):
-        local = Path(path).expanduser().absolute()
-        # Names of links stay, but a way up through one is taken as the file system takes it.
-        return _LocalStore(), str(local.resolve() if ".." in local.parts else local)
-    return open_store(path, format_url=remove_secrets)
 
 
 def _list_zipped_logs(path: str) -> list[LogSource]:

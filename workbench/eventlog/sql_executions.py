@@ -201,7 +201,25 @@ class SqlAssembler:
         return json.dumps(clean)
 
     def _write_node_metrics(self, sql: SqlState) -> None:
-        rows = _find_last_metrics(sql)
+        # (plan version, node id, node name, accumulator) of each metric, from the last plan version that has it.
+        # Metrics of an adaptive subplan have no node, unless a node has them, too.
+        rows: list[MetricRow] = []
+        newer: set[int] = set()
+        for version in range(len(sql.plans) - 1, -1, -1):
+            plan = sql.plans[version]
+            new = set(chain.from_iterable(plan.accumulator_ids)) - newer
+            if new:
+                rows += [
+                    (version, node_id, plan.names[node_id], accumulator_id)
+                    for node_id, ids in enumerate(plan.accumulator_ids)
+                    for accumulator_id in dict.fromkeys(ids)
+                    if accumulator_id in new
+                ]
+                newer |= new
+        for version, accumulator_id in sql.loose:
+            if accumulator_id not in newer:
+                newer.add(accumulator_id)
+                rows.append((version, None, None, accumulator_id))
         if not rows:
             return
         versions, node_ids, names, ids = zip(*rows, strict=True)
@@ -227,31 +245,6 @@ class SqlAssembler:
 
 
 MetricRow = tuple[int, int | None, str | None, int]
-
-
-def _find_last_metrics(sql: SqlState) -> list[MetricRow]:
-    """(plan version, node id, node name, accumulator) of each metric, from the last plan version that has it.
-
-    Metrics of an adaptive subplan have no node, unless a node has them, too.
-    """
-    rows: list[MetricRow] = []
-    newer: set[int] = set()
-    for version in range(len(sql.plans) - 1, -1, -1):
-        plan = sql.plans[version]
-        new = set(chain.from_iterable(plan.accumulator_ids)) - newer
-        if new:
-            rows += [
-                (version, node_id, plan.names[node_id], accumulator_id)
-                for node_id, ids in enumerate(plan.accumulator_ids)
-                for accumulator_id in dict.fromkeys(ids)
-                if accumulator_id in new
-            ]
-            newer |= new
-    for version, accumulator_id in sql.loose:
-        if accumulator_id not in newer:
-            newer.add(accumulator_id)
-            rows.append((version, None, None, accumulator_id))
-    return rows
 
 
 def _list_stage_ids(values: Sequence[StageSample]) -> list[int]:

@@ -457,7 +457,13 @@ def _summarize_rows(matrix: Ints) -> list[Summary]:
     n_rows, size = matrix.shape
     low, high = matrix[:, 0].tolist(), matrix[:, -1].tolist()
     medians, percentiles = _row_quantiles(matrix, 0.5), _row_quantiles(matrix, 0.95)
-    return list(zip([size] * n_rows, low, medians, percentiles, high, _sum_rows_exactly(matrix), strict=True))
+    # Exact row sums; null beyond 64 bits.
+    sums: list[int | None] = matrix.sum(axis=1).tolist()
+    largest = np.maximum(-matrix[:, 0].astype(np.float64), matrix[:, -1].astype(np.float64)) * matrix.shape[1]
+    for place in np.flatnonzero(largest >= 2.0**62):
+        total = sum(matrix[place].tolist())
+        sums[place] = total if abs(total) <= INT64_MAX else None
+    return list(zip([size] * n_rows, low, medians, percentiles, high, sums, strict=True))
 
 
 def _row_quantiles(matrix: Ints, q: float) -> list[float]:
@@ -474,13 +480,3 @@ def _row_quantiles(matrix: Ints, q: float) -> list[float]:
     gap = high - low
     result: list[float] = (high - gap * (1 - share) if share >= 0.5 else low + gap * share).tolist()
     return result
-
-
-def _sum_rows_exactly(matrix: Ints) -> list[int | None]:
-    """Exact row sums; null beyond 64 bits."""
-    sums: list[int | None] = matrix.sum(axis=1).tolist()
-    largest = np.maximum(-matrix[:, 0].astype(np.float64), matrix[:, -1].astype(np.float64)) * matrix.shape[1]
-    for place in np.flatnonzero(largest >= 2.0**62):
-        total = sum(matrix[place].tolist())
-        sums[place] = total if abs(total) <= INT64_MAX else None
-    return sums

@@ -83,7 +83,23 @@ def _kill_descendants() -> None:
         os.killpg(0, signal.SIGKILL)
     until = time.monotonic() + _MAX_END_S
     while time.monotonic() < until:
-        for pid in _list_descendants(os.getpid()):
+        # Descendants of a process, by /proc.
+        ancestor = os.getpid()
+        children: dict[int, list[int]] = {}
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                try:
+                    # The command in parentheses may contain any character.
+                    fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+                    children.setdefault(int(fields[1]), []).append(int(process.name))
+                except (OSError, IndexError, ValueError):
+                    continue
+        descendants, waiting = [], [ancestor]
+        while waiting:
+            below = children.pop(waiting.pop(), [])
+            descendants += below
+            waiting += below
+        for pid in descendants:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
@@ -94,25 +110,6 @@ def _kill_descendants() -> None:
         except ChildProcessError:
             return
         time.sleep(0.01)
-
-
-def _list_descendants(ancestor: int) -> list[int]:
-    """Descendants of a process, by /proc."""
-    children: dict[int, list[int]] = {}
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                # The command in parentheses may contain any character.
-                fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
-                children.setdefault(int(fields[1]), []).append(int(process.name))
-            except (OSError, IndexError, ValueError):
-                continue
-    descendants, waiting = [], [ancestor]
-    while waiting:
-        below = children.pop(waiting.pop(), [])
-        descendants += below
-        waiting += below
-    return descendants
 
 
 def _call_prctl(option: int, value: int) -> None:

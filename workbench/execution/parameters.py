@@ -126,7 +126,11 @@ def parse_value(kind: Any, text: str) -> Any:
     if origin is dict:
         return _parse_json_text(text, kind)
     if origin is list:
-        return _parse_list(kind, text)
+        (item,) = get_args(kind)
+        if _is_json(item):
+            values: list[Any] = _parse_json_text(text, kind)
+            return values
+        return _read_json_texts(text) or [parse_value(item, part) for part in _split_items(text)]
     if kind is str:
         return text
     if kind is bool:
@@ -136,7 +140,11 @@ def parse_value(kind: Any, text: str) -> Any:
     if kind is int:
         return parse_integer(text.strip())
     if kind is float:
-        return _parse_number(text)
+        if not re.fullmatch(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", text) or abs(
+            float(text)
+        ) == float("inf"):
+            raise ValueError("write a finite number such as 0.5")
+        return float(text)
     if text.strip().lower() in _NONE_WORDS:
         return None
     raise ValueError("declare in the parameters cell what else it may be, such as str | None")
@@ -158,14 +166,6 @@ def parse_integer(text: str) -> int:
         advice = "where the text itself counts (an id), declare the parameter as str"
         raise ValueError(f"write {int(text)} for the number; {advice}")
     return int(text)
-
-
-def _parse_number(text: str) -> float:
-    if not re.fullmatch(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", text) or abs(float(text)) == float(
-        "inf"
-    ):
-        raise ValueError("write a finite number such as 0.5")
-    return float(text)
 
 
 def _parse_optional(kind: Any, text: str) -> Any:
@@ -190,14 +190,6 @@ def _parse_choice(kind: Any, text: str) -> Any:
         except ValueError:
             continue
     raise ValueError("one of " + ", ".join(map(str, get_args(kind))))
-
-
-def _parse_list(kind: Any, text: str) -> list[Any]:
-    (item,) = get_args(kind)
-    if _is_json(item):
-        values: list[Any] = _parse_json_text(text, kind)
-        return values
-    return _read_json_texts(text) or [parse_value(item, part) for part in _split_items(text)]
 
 
 def _is_json(kind: Any) -> bool:
@@ -325,7 +317,8 @@ def parse_parameters(source: str, where: object = "parameters cell") -> tuple[Pa
         ) from error
     except ValueError as error:  # null bytes, before Python 3.11.4
         raise InputError("parameters cell is no Python", where=where, found=str(error)) from error
-    comments = _read_comments(source)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {token.start[0]: token.string.lstrip("# ").strip() for token in tokens if token.type == tokenize.COMMENT}
     parameters = [_parse_parameter(node, comments, where) for node in body if not _is_preamble(node)]
     names = [parameter.name for parameter in parameters]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
@@ -346,11 +339,6 @@ def _is_preamble(node: ast.stmt) -> bool:
     if isinstance(node, ast.ImportFrom):
         return node.module in ("__future__", "typing")
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _read_comments(source: str) -> dict[int, str]:
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {token.start[0]: token.string.lstrip("# ").strip() for token in tokens if token.type == tokenize.COMMENT}
 
 
 def _parse_parameter(node: ast.stmt, comments: Mapping[int, str], where: object) -> Parameter:

@@ -51,24 +51,24 @@ def write_executed_copy(
     notebook.metadata.setdefault("papermill", {})
     notebook.metadata["papermill"] |= {"input_path": item.path.name, "output_path": "report.ipynb"}
     if failure and not session.cancelled:
-        _mark_failing_cell(notebook, failure, session.cell_index)
+        # Add a link to the failing cell at the top, and its target before that cell.
+        from nbformat.v4 import new_markdown_cell
+
+        message = html.escape(f"{failure['error_name']}: {failure['error']}".split("\n")[0][:300])
+        number = failure["cell_number"]
+        place = (
+            "before the first cell"
+            if session.cell_index is None
+            else f'in <a href="#{FAILURE_ANCHOR}">cell [{number}]</a>'
+        )
+        top = new_markdown_cell(f"<p><strong>This run stopped {place}.</strong> {message}</p>")
+        anchor = new_markdown_cell(f'<p id="{FAILURE_ANCHOR}"><strong>The run stopped at the next cell.</strong></p>')
+        for cell in (top, anchor):
+            cell.metadata["tags"] = [FAILURE_TAG]
+        if session.cell_index is not None:
+            notebook.cells.insert(session.cell_index, anchor)
+        notebook.cells.insert(0, top)
     files.write_text(run.folder / "report.ipynb", nbformat.writes(notebook) + "\n")
-
-
-def _mark_failing_cell(notebook: Any, failure: Mapping[str, Any], index: int | None) -> None:
-    """Add a link to the failing cell at the top, and its target before that cell."""
-    from nbformat.v4 import new_markdown_cell
-
-    message = html.escape(f"{failure['error_name']}: {failure['error']}".split("\n")[0][:300])
-    number = failure["cell_number"]
-    place = "before the first cell" if index is None else f'in <a href="#{FAILURE_ANCHOR}">cell [{number}]</a>'
-    top = new_markdown_cell(f"<p><strong>This run stopped {place}.</strong> {message}</p>")
-    anchor = new_markdown_cell(f'<p id="{FAILURE_ANCHOR}"><strong>The run stopped at the next cell.</strong></p>')
-    for cell in (top, anchor):
-        cell.metadata["tags"] = [FAILURE_TAG]
-    if index is not None:
-        notebook.cells.insert(index, anchor)
-    notebook.cells.insert(0, top)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,13 @@ def run_notebooks(
         raise ConfigError("no time to run", where="--timeout", found=timeout_s, allowed="1 second or more")
     plans = plan_runs(notebooks, values, texts=texts)
     place = out if out is not None else default_place()
-    gate = _load_gate(thresholds, plans, place)
+    if thresholds is None:
+        gate = None
+    else:
+        from workbench.runs import threshold_gate
+
+        areas = [item.area for item in plans]
+        gate = threshold_gate.load_gate(thresholds, areas, list_known_areas(areas), place)
     if not is_url(place):
         return _execute_plans(plans, jobs, _RunPool(Path(place), timeout_s, progress, gate))
     if bad := [item for item in plans if not SAFE_NAME.fullmatch(item.area)]:
@@ -221,15 +227,6 @@ def _execute_plans(plans: Sequence[RunPlan], jobs: int, run_pool: _RunPool) -> l
     if errors := [error for future in futures.values() if (error := future.exception())]:
         raise errors[0]
     return _collect_results(futures)
-
-
-def _load_gate(path: str | Path | None, plans: Sequence[RunPlan], place: str | Path) -> ThresholdGate | None:
-    if path is None:
-        return None
-    from workbench.runs import threshold_gate
-
-    areas = [item.area for item in plans]
-    return threshold_gate.load_gate(path, areas, list_known_areas(areas), place)
 
 
 def _collect_results(futures: Mapping[int, concurrent.futures.Future[RunResult | None]]) -> list[RunResult]:
@@ -376,7 +373,13 @@ def _find_raised_error(session: Session) -> dict[str, Any] | None:
 
 
 def _build_failure(session: Session, name: str, message: str) -> dict[str, Any]:
-    number, source = _find_failed_cell(session)
+    # The last executed cell: its number as in JupyterLab, and its source.
+    if session.notebook is None or session.cell_index is None:
+        number, source = None, None
+    else:
+        cells = _list_own_cells(session.notebook)
+        counted = [cell for cell in cells[: session.cell_index + 1] if cell.cell_type == "code" and cell.source.strip()]
+        number, source = len(counted), cells[session.cell_index].source
     return {"cell_number": number, "source": source, "error_name": name, "error": _ANSI.sub("", message)[:10_000]}
 
 
@@ -384,15 +387,6 @@ def _list_own_cells(notebook: Any) -> list[Any]:
     """Cells of an executed notebook, none where there is none, without papermill's, which say where it failed."""
     cells = notebook.cells if notebook is not None else []
     return [cell for cell in cells if FAILURE_TAG not in cell.metadata.get("tags", [])]
-
-
-def _find_failed_cell(session: Session) -> tuple[int | None, str | None]:
-    """The last executed cell: its number as in JupyterLab, and its source."""
-    if session.notebook is None or session.cell_index is None:
-        return None, None
-    cells = _list_own_cells(session.notebook)
-    counted = [cell for cell in cells[: session.cell_index + 1] if cell.cell_type == "code" and cell.source.strip()]
-    return len(counted), cells[session.cell_index].source
 
 
 def _finish_run(
@@ -416,7 +410,21 @@ def _finish_run(
         run.record["thresholds"] = gate.check_run(catalogue.build_stored_run(run))
     if not session.cancelled:
         # Before the final run.json, so that a succeeded run has its report.
-        _write_page(run)
+        # Write report.html; an error fails this run only.
+        from workbench.report import page
+
+        try:
+            page.write_report(run.folder, run.record)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - outputs of any notebook; the executed copy is already written
+            reason = {
+                "cell_number": None,
+                "source": None,
+                "error_name": type(error).__name__,
+                "error": f"no page: {error}",
+            }
+            run.settle("failed", run.record["failure"] or reason)
     run.close()
     return run
 
@@ -469,16 +477,3 @@ def _move_run(result: RunResult, place: str) -> RunResult:
         return replace(result, copy_error=error)
     shutil.rmtree(result.run.folder, ignore_errors=True)
     return replace(result, copy=copy)
-
-
-def _write_page(run: run_folder.Run) -> None:
-    """Write report.html; an error fails this run only."""
-    from workbench.report import page
-
-    try:
-        page.write_report(run.folder, run.record)
-    except OSError:
-        raise
-    except Exception as error:  # noqa: BLE001 - outputs of any notebook; the executed copy is already written
-        reason = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": f"no page: {error}"}
-        run.settle("failed", run.record["failure"] or reason)

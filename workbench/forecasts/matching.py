@@ -105,7 +105,12 @@ def match_run(
     figures = sources.read_figures(run, sources.OUTCOME_SOURCES, "outcomes")
     if measured_at is not None:
         figures = [replace(figure, measured_at=measured_at) for figure in figures]
-    taken = _index_outcomes(ledger)
+    # The forecast that an outcome was matched with, by its matter and application, or run where none is known.
+    taken = {
+        (*ledger.forecasts[outcome.forecast].matter, outcome.application or outcome.run_id): outcome.forecast
+        for outcome in ledger.outcomes
+        if outcome.application or outcome.run_id
+    }
     rows = []
     for figure, forecasts, n_outcomes in _list_pairings(figures, _select_forecasts(ledger, made_by)):
         if not forecasts:
@@ -126,7 +131,24 @@ def match_run(
 def _add_outcome(row: MatchRow, forecast: Forecast, run: StoredRun, now: datetime, note: str) -> MatchRow:
     """The row with its outcome; one that contradicts itself is named, and stops no other."""
     try:
-        return replace(row, outcome=_build_outcome(forecast, row.figure, run, now, note))
+        figure = row.figure
+        failure = None if figure.value is not None else f"no value: {figure.reason or 'the table has none'}"[:300]
+        outcome: Outcome = build_entry(
+            Outcome,
+            {
+                "forecast": forecast.id,
+                "kept_at": now,
+                "observed_at": _read_end_time(run),
+                "measured_at": figure.measured_at,
+                "verdict": run.record["verdict"] or run.record["status"],
+                "failure": failure,
+                "note": note,
+                **{name: getattr(figure, name) for name in ("value", "low", "high", "unit", "application")},
+                **_list_run_fields(run),
+            },
+            where=f"run {run.run_id} ({run.area}), {figure.subject}, {figure.quantity}",
+        )
+        return replace(row, outcome=outcome)
     except InputError as error:
         found, allowed = error.facts["found"], error.facts["allowed"]
         return replace(row, status="impossible", reason=f"{found}, not {allowed}" if allowed else str(found))
@@ -163,15 +185,6 @@ def _list_pairings(
     return [(figure, grouped.get(find_key(figure), []), counts[find_key(figure)]) for figure in figures]
 
 
-def _index_outcomes(ledger: Ledger) -> dict[tuple[str | None, ...], str]:
-    """The forecast that an outcome was matched with, by its matter and application, or run where none is known."""
-    return {
-        (*ledger.forecasts[outcome.forecast].matter, outcome.application or outcome.run_id): outcome.forecast
-        for outcome in ledger.outcomes
-        if outcome.application or outcome.run_id
-    }
-
-
 def _find_obstacle(
     ledger: Ledger, forecast: Forecast, figure: RunFigure, run: StoredRun, taken_by: str | None, *, again: bool
 ) -> tuple[Status | None, str]:
@@ -198,26 +211,6 @@ def _find_obstacle(
 
 def _format_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="seconds")
-
-
-def _build_outcome(forecast: Forecast, figure: RunFigure, run: StoredRun, now: datetime, note: str) -> Outcome:
-    failure = None if figure.value is not None else f"no value: {figure.reason or 'the table has none'}"[:300]
-    outcome: Outcome = build_entry(
-        Outcome,
-        {
-            "forecast": forecast.id,
-            "kept_at": now,
-            "observed_at": _read_end_time(run),
-            "measured_at": figure.measured_at,
-            "verdict": run.record["verdict"] or run.record["status"],
-            "failure": failure,
-            "note": note,
-            **{name: getattr(figure, name) for name in ("value", "low", "high", "unit", "application")},
-            **_list_run_fields(run),
-        },
-        where=f"run {run.run_id} ({run.area}), {figure.subject}, {figure.quantity}",
-    )
-    return outcome
 
 
 def refuse_second_outcome(ledger: Ledger, forecast: Forecast, *, again: bool) -> None:
@@ -249,13 +242,13 @@ def _list_figure_fields(figure: RunFigure) -> dict[str, Any]:
 
 def _list_run_fields(run: StoredRun) -> dict[str, Any]:
     """Id, folder name and inputs of a run; the digest is over the digests of its inputs, null without one."""
-    digests = sorted(str(entry["sha256"]) for entry in run.record["inputs"] if _has_digest(entry))
+    digests = sorted(
+        str(entry["sha256"])
+        for entry in run.record["inputs"]
+        if (isinstance(entry, dict) and isinstance(entry.get("sha256"), str))
+    )
     inputs = hashlib.sha256("\n".join(digests).encode()).hexdigest() if digests else None
     return {"run_id": run.run_id, "folder": PurePosixPath(run.root).name, "inputs_sha256": inputs}
-
-
-def _has_digest(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
 
 
 def _read_end_time(run: StoredRun) -> datetime:

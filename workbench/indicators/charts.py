@@ -361,9 +361,13 @@ def chart_mix(
         "the sliders change the weights" if sliders else "",
         f"{left_out:,} metrics of weight 0 not drawn" if left_out else "",
     )
-    chart = alt.layer(*_build_mix_layers(base, margin)).add_params(
-        *_build_slider_params(names, weights, sliders=sliders)
-    )
+    # Parameters of the page that hold the weights, the first of them bound to sliders.
+    params = []
+    for place, (name, parameter) in enumerate(name_slider_parameters(names).items()):
+        bind = alt.binding_range(min=0, max=1, step=STEP, name=f"{name} ")
+        shown = bind if sliders and place < MAX_SLIDERS else alt.Undefined
+        params.append(alt.param(name=parameter, value=float(weights.get(name, 0)), bind=shown))
+    chart = alt.layer(*_build_mix_layers(base, margin)).add_params(*params)
     height = (ROW_PX + 16) * len(stacks) + 20
     return finish_chart(chart, "Which stack is best for this mix?", subtitle, frame, height=height)
 
@@ -378,6 +382,10 @@ def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, factors: str
         for name, parameter in name_slider_parameters(names).items()
     )
     wanted = " + ".join(f"({parameter} > 0 ? 1 : 0)" for parameter in name_slider_parameters(names).values())
+    # Expression of the text beside a dot: the ratio with its interval, and a mark of wrong answers.
+    low, high = (f"format(datum.{name}, '.3f')" for name in ("low", "high"))
+    ends = f"isValid(datum.half) ? ' [' + {low} + ', ' + {high} + ']' : ' (one round)'"
+    figure = f"datum.stack == {_quote_text(baseline)} ? 'baseline' : format(datum.ratio, '.3f') + ({ends})"
     return (
         chart.transform_calculate(weight=picked)
         .transform_filter("datum.weight > 0")
@@ -397,7 +405,7 @@ def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, factors: str
         .transform_calculate(right="datum.wrong ? 0 : datum.ratio")
         .transform_joinaggregate(best="max(right)")
         .transform_calculate(first="datum.right >= datum.best")
-        .transform_calculate(said=_tooltip_expression(baseline))
+        .transform_calculate(said=f"({figure}) + (datum.wrong ? ', wrong answers' : '')")
     )
 
 
@@ -438,18 +446,6 @@ def name_slider_parameters(names: Sequence[str]) -> dict[str, str]:
     return {name: f"weight_{place}" for place, name in enumerate(names)}
 
 
-def _build_slider_params(names: Sequence[str], weights: Mapping[str, float], *, sliders: bool) -> list[Any]:
-    """Parameters of the page that hold the weights, the first of them bound to sliders."""
-    import altair as alt
-
-    params = []
-    for place, (name, parameter) in enumerate(name_slider_parameters(names).items()):
-        bind = alt.binding_range(min=0, max=1, step=STEP, name=f"{name} ")
-        shown = bind if sliders and place < MAX_SLIDERS else alt.Undefined
-        params.append(alt.param(name=parameter, value=float(weights.get(name, 0)), bind=shown))
-    return params
-
-
 def _chart_margin_band(margin: float) -> Any:
     """The band of ratios within the margin (a share), and a line at 1."""
     import altair as alt
@@ -461,14 +457,6 @@ def _chart_margin_band(margin: float) -> Any:
         band.encode(x=alt.X("from", type="quantitative"), x2=alt.X2("to")),
         line.encode(x=alt.X("one", type="quantitative")),
     )
-
-
-def _tooltip_expression(baseline: str) -> str:
-    """Expression of the text beside a dot: the ratio with its interval, and a mark of wrong answers."""
-    low, high = (f"format(datum.{name}, '.3f')" for name in ("low", "high"))
-    ends = f"isValid(datum.half) ? ' [' + {low} + ', ' + {high} + ']' : ' (one round)'"
-    figure = f"datum.stack == {_quote_text(baseline)} ? 'baseline' : format(datum.ratio, '.3f') + ({ends})"
-    return f"({figure}) + (datum.wrong ? ', wrong answers' : '')"
 
 
 def _list_factors(rounds: int, level: float, *, sequence: bool) -> str:

@@ -48,16 +48,7 @@ def _check_effects(comparison: Comparison) -> list[tuple[str, int]]:
     faster = bounded.filter((pl.col("verdict") == FASTER) & (pl.col("low") <= margin))
     slower = bounded.filter((pl.col("verdict") == SLOWER) & (pl.col("high") >= 1 / margin))
     same = bounded.filter((pl.col("verdict") == SAME) & ((pl.col("low") < 1 / margin) | (pl.col("high") > margin)))
-    return [
-        ("ratios outside their own interval", outside.height),
-        ("ratios that do not follow from their rounds", _count_wrong_ratios(comparison)),
-        ("claims whose interval reaches into the margin", faster.height + slower.height),
-        ("SAME beyond the margin", same.height),
-    ]
-
-
-def _count_wrong_ratios(comparison: Comparison) -> int:
-    """Ratios that differ from the geometric mean over rounds, recomputed in another way."""
+    # Ratios that differ from the geometric mean over rounds, recomputed in another way.
     base = comparison.observed.values.filter(pl.col("arm") == comparison.observed.session.baseline)
     pairs = comparison.observed.values.join(base, on=["metric", "round"], suffix="_base")
     logs = (pl.col("value_base") / pl.col("value")).log()
@@ -65,9 +56,15 @@ def _count_wrong_ratios(comparison: Comparison) -> int:
     positive = pairs.filter((pl.col("value") > 0) & (pl.col("value_base") > 0))
     again = positive.group_by("arm", "metric").agg(signed.mean().exp().alias("again"))
     both = comparison.effects.join(again, on=["arm", "metric"], how="inner")
-    return sum(
+    wrong_ratios = sum(
         not math.isclose(ratio, two, rel_tol=1e-9) for ratio, two in both.select("ratio", "again").iter_rows() if ratio
     )
+    return [
+        ("ratios outside their own interval", outside.height),
+        ("ratios that do not follow from their rounds", wrong_ratios),
+        ("claims whose interval reaches into the margin", faster.height + slower.height),
+        ("SAME beyond the margin", same.height),
+    ]
 
 
 def _check_recommendation(comparison: Comparison, recommendation: Recommendation) -> list[tuple[str, int]]:

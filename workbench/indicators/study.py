@@ -261,7 +261,18 @@ def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | N
     """
     request = config.request
     if config.live:
-        comparison = _measure_live_session(config, run, indicator)
+        from workbench.indicators.measurement import sessions
+        from workbench.indicators.measurement.session_progress import RoundLines
+        from workbench.indicators.shipped.indicator_classes import parse_case
+
+        cases = [parse_case(text) for text in config.indicators] + (
+            [Case.from_parameters(indicator)] if indicator is not None else []
+        )
+        settings = config.build_session_config(run.folder)
+        with live_status_line() as set_status:
+            watcher = RoundLines(set_status)
+            outcome = sessions.start_session(settings, cases=cases, out=run.folder / "session", watcher=watcher)
+        comparison = outcome.compared
     else:
         # Before add_input: its error for a wrong folder is better.
         comparison = compare_session(load_observations(Path(config.session)))
@@ -270,21 +281,6 @@ def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | N
     for table, frame in study.tables():
         run.write_table(table, frame)
     return study
-
-
-def _measure_live_session(config: NotebookConfig, run: Run, indicator: type[Indicator] | None) -> Comparison:
-    from workbench.indicators.measurement import sessions
-    from workbench.indicators.measurement.session_progress import RoundLines
-    from workbench.indicators.shipped.indicator_classes import parse_case
-
-    cases = [parse_case(text) for text in config.indicators] + (
-        [Case.from_parameters(indicator)] if indicator is not None else []
-    )
-    settings = config.build_session_config(run.folder)
-    with live_status_line() as set_status:
-        watcher = RoundLines(set_status)
-        outcome = sessions.start_session(settings, cases=cases, out=run.folder / "session", watcher=watcher)
-    return outcome.compared
 
 
 class MixControls(WhatIfControls):

@@ -20,7 +20,6 @@ from workbench.stats.verdicts import DIFFERENT, SAME
 if TYPE_CHECKING:
     from workbench.indicators.analysis.effects import Comparison
     from workbench.indicators.recommendation.conclusion import Recommendation
-    from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
 
 
 MAX_SHOWN_ROWS = 30
@@ -62,22 +61,20 @@ def list_key_numbers(comparison: Comparison, recommendation: Recommendation) -> 
     numbers.append(
         ("faster or slower than the baseline", claims, f"of {effects.height}", f"stack and metric; {same} equivalent")
     )
-    numbers.append(_control_key_number(comparison))
-    numbers.append(("excluded", recommendation.excluded.height, "stacks", "by checks and constraints"))
-    return numbers
-
-
-def _control_key_number(comparison: Comparison) -> KeyNumber:
-    """Largest difference between the two copies of the baseline that their intervals allow: what can be resolved."""
+    # Largest difference between the two copies of the baseline that their intervals allow: what can be resolved.
     control = comparison.effects.filter(comparison.effects["control"])
     if not control.height:
-        return ("control", None, "", "no control")
-    if not (rows := control.drop_nulls(["low", "high"])).height:
-        return ("control off by at most", None, "%", "too few rounds for an interval")
-    ends = rows.select("low", "high", "ratio", "metric").iter_rows()
-    worst, ratio, metric = max((max(high, 1 / low), ratio, metric) for low, high, ratio, metric in ends)
-    measured = f"{ratio_to_percent(ratio):+.1f} % measured"
-    return ("control off by at most", 100 * (worst - 1), "%", f"{metric}: end of its interval, {measured}")
+        key_number = ("control", None, "", "no control")
+    elif not (rows := control.drop_nulls(["low", "high"])).height:
+        key_number = ("control off by at most", None, "%", "too few rounds for an interval")
+    else:
+        ends = rows.select("low", "high", "ratio", "metric").iter_rows()
+        worst, ratio, metric = max((max(high, 1 / low), ratio, metric) for low, high, ratio, metric in ends)
+        measured = f"{ratio_to_percent(ratio):+.1f} % measured"
+        key_number = ("control off by at most", 100 * (worst - 1), "%", f"{metric}: end of its interval, {measured}")
+    numbers.append(key_number)
+    numbers.append(("excluded", recommendation.excluded.height, "stacks", "by checks and constraints"))
+    return numbers
 
 
 def list_next_steps(comparison: Comparison, recommendation: Recommendation, folder: str, *, live: bool) -> list[str]:
@@ -116,7 +113,13 @@ def _format_decision(recommendation: Recommendation, folder: str, *, is_there: b
     answer = recommendation.answer
     if answer.stack is None:
         return "Do not choose yet; the table of excluded stacks shows which constraint or check excluded each."
-    words = ["workbench", "indicators", "recommend", folder, *_format_request_options(recommendation.request)]
+    # The options that repeat the recommendation.
+    request = recommendation.request
+    mix = ["--mix", request.mix] if request.mix else []
+    kind = ["--type", request.type] if request.type != "performance" else []
+    needed = [word for requirement in request.require for word in ("--require", requirement)]
+    seed = ["--seed", str(request.seed)] if request.seed else []
+    words = ["workbench", "indicators", "recommend", folder, *[*mix, *kind, *needed, *seed]]
     undecided = recommendation.table.select("rounds_needed", "n").iter_rows()
     pinned = f"; pinned, with hashes: `{shlex.join([*words, '--requirements', 'requirements.txt'])}`"
     verb, pinned = ("Use", ", which is already installed") if is_there else ("Install", pinned)
@@ -131,20 +134,19 @@ def _format_decision(recommendation: Recommendation, folder: str, *, is_there: b
     return sentences.get(answer.kind, f"Keep {answer.stack}: no other stack is better by more than the margin.")
 
 
-def _format_request_options(request: RecommendationRequest) -> list[str]:
-    """The options that repeat the recommendation."""
-    mix = ["--mix", request.mix] if request.mix else []
-    kind = ["--type", request.type] if request.type != "performance" else []
-    needed = [word for requirement in request.require for word in ("--require", requirement)]
-    seed = ["--seed", str(request.seed)] if request.seed else []
-    return [*mix, *kind, *needed, *seed]
-
-
 def format_recommendation(recommendation: Recommendation) -> str:
     """A recommendation as text."""
     lines = [recommendation.answer.claim, f"{recommendation.answer.sentence}.", _format_question(recommendation)]
     if recommendation.table.height:
-        lines += ["", table(_build_stack_table(recommendation), caption="Stacks", limit=MAX_SHOWN_ROWS).text]
+        # Columns of RECOMMENDATIONS that a terminal shows, figures as percents and text.
+        mark = pl.when(pl.col("recommended")).then(pl.lit("*")).otherwise(pl.lit("")).alias("pick")
+        base = pl.when(pl.col("baseline")).then(pl.lit("baseline")).otherwise(pl.col("verdict")).alias("verdict")
+        source = pl.when(pl.col("predicted")).then(pl.lit("predicted")).otherwise(pl.lit("measured")).alias("source")
+        chances = [(100 * pl.col(name)).round(1).alias(f"{name}_pct") for name in ("p_best", "p_near")]
+        stack_table = recommendation.table.select(
+            "rank", mark, "stack", _effect_expression(), base, *chances, pl.col("regret_pct").round(2), "n", source
+        )  # fmt: skip
+        lines += ["", table(stack_table, caption="Stacks", limit=MAX_SHOWN_ROWS).text]
     if recommendation.excluded.height:
         lines += ["", f"Excluded ({recommendation.excluded.height})", *_format_exclusions(recommendation)]
     if recommendation.proposals.height:
@@ -189,17 +191,6 @@ def _format_question(recommendation: Recommendation) -> str:
     intervals = f"; intervals at {100 * level:.3g} %" if isinstance(level, float) else ""
     question = f"{recommendation.request.type} by {recommendation.mix}, session {recommendation.session_id}"
     return f"{question}; margin {100 * recommendation.margin:.2g} %{intervals}"
-
-
-def _build_stack_table(recommendation: Recommendation) -> pl.DataFrame:
-    """Columns of RECOMMENDATIONS that a terminal shows, figures as percents and text."""
-    mark = pl.when(pl.col("recommended")).then(pl.lit("*")).otherwise(pl.lit("")).alias("pick")
-    base = pl.when(pl.col("baseline")).then(pl.lit("baseline")).otherwise(pl.col("verdict")).alias("verdict")
-    source = pl.when(pl.col("predicted")).then(pl.lit("predicted")).otherwise(pl.lit("measured")).alias("source")
-    chances = [(100 * pl.col(name)).round(1).alias(f"{name}_pct") for name in ("p_best", "p_near")]
-    return recommendation.table.select(
-        "rank", mark, "stack", _effect_expression(), base, *chances, pl.col("regret_pct").round(2), "n", source
-    )  # fmt: skip
 
 
 def _effect_expression() -> pl.Expr:

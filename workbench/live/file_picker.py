@@ -94,9 +94,16 @@ def list_folder(folder: str | Path, pick: Pick, *, everything: bool = False) -> 
             scanned = list(itertools.islice(members, MAX_SCANNED + 1))
     except OSError as error:
         return FolderListing(folder, (), f"cannot be read: {error.strerror or error}")
-    entries = [
-        _build_entry(member, pick) for member in scanned[:MAX_SCANNED] if everything or not member.name.startswith(".")
-    ]
+    entries = []
+    for member in scanned[:MAX_SCANNED]:
+        if everything or not member.name.startswith("."):
+            path = Path(member.path)
+            try:
+                is_folder = member.is_dir()
+            except OSError:
+                is_folder = False
+            fits = is_wanted_folder(path, pick) if is_folder else _matches_patterns([member.name], pick.files)
+            entries.append(FileEntry(path, is_folder, fits))
     wanted = [entry for entry in entries if everything or entry.is_folder or entry.fits]
     # Fitting entries first.
     wanted.sort(key=lambda entry: (not entry.fits, not entry.is_folder, entry.path.name.casefold()))
@@ -112,16 +119,6 @@ def _format_notice(scanned: list[os.DirEntry[str]], wanted: list[FileEntry], ent
     if hidden := entries - len(wanted):
         notes.append(f"{hidden:,} other file{'s' if hidden > 1 else ''}")
     return "; ".join(notes)
-
-
-def _build_entry(member: os.DirEntry[str], pick: Pick) -> FileEntry:
-    path = Path(member.path)
-    try:
-        is_folder = member.is_dir()
-    except OSError:
-        is_folder = False
-    fits = is_wanted_folder(path, pick) if is_folder else _matches_patterns([member.name], pick.files)
-    return FileEntry(path, is_folder, fits)
 
 
 def is_wanted_folder(folder: Path, pick: Pick) -> bool:

@@ -366,7 +366,18 @@ class Form:
         settings = {name: value for name, value in values.items() if name in self.inputs}
         with self._pause_notifications():
             for name, value in settings.items():
-                _set_input_value(self.inputs[name], self.plan[name], value)
+                widget = self.inputs[name]
+                field = self.plan[name]
+                content = format_field_value(field, value)
+                if (
+                    isinstance(widget.value, int | float)
+                    and not isinstance(widget.value, bool)
+                    and field.kind != "choice"
+                ):
+                    content = value if isinstance(value, int | float) else widget.value
+                # Unknown choices are refused by the widget.
+                with contextlib.suppress(Exception):
+                    widget.value = content
         self._notify_change()
         current = self.read_values()
         return [name for name, value in settings.items() if current[name] != value]
@@ -491,12 +502,3 @@ def _create_bounded_input(field: Field, value: Any) -> tuple[Any, dict[str, Any]
     if field.kind == "whole":
         return ipywidgets.BoundedIntText, {"min": int(field.low), "max": int(field.high)}
     return (ipywidgets.BoundedFloatText, {"min": field.low, "max": field.high}) if field.kind == "number" else None
-
-
-def _set_input_value(widget: Any, field: Field, value: Any) -> None:
-    content = format_field_value(field, value)
-    if isinstance(widget.value, int | float) and not isinstance(widget.value, bool) and field.kind != "choice":
-        content = value if isinstance(value, int | float) else widget.value
-    # Unknown choices are refused by the widget.
-    with contextlib.suppress(Exception):
-        widget.value = content

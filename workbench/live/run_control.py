@@ -126,32 +126,29 @@ def start_run(notebook: Path, values: Mapping[str, Any], out: Path) -> StartedRu
     """
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     try:
-        return StartedRun(_start_process(notebook, values, out, folder), folder)
+        import yaml
+
+        settings = folder / "settings.yaml"
+        # YAML would read JSON's 1e-05 as text, and escapes beyond 16 bits as surrogates. The round trip through JSON
+        # removes shared objects, which would become aliases.
+        text = yaml.safe_dump(json.loads(json.dumps(dict(values))), allow_unicode=True, sort_keys=False)
+        settings.write_text(text, encoding="utf-8")
+        command = [sys.executable, "-m", "workbench", "run", str(notebook), "-f", str(settings), "--out", str(out)]
+        env = {name: value for name, value in os.environ.items() if name != run_folder.RUN_DIR_VARIABLE}
+        with open(folder / "words", "wb") as words:
+            process = subprocess.Popen(  # noqa: S603
+                command,
+                cwd=notebook.parent,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return StartedRun(process, folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _start_process(notebook: Path, values: Mapping[str, Any], out: Path, folder: Path) -> subprocess.Popen[bytes]:
-    import yaml
-
-    settings = folder / "settings.yaml"
-    # YAML would read JSON's 1e-05 as text, and escapes beyond 16 bits as surrogates. The round trip through JSON
-    # removes shared objects, which would become aliases.
-    text = yaml.safe_dump(json.loads(json.dumps(dict(values))), allow_unicode=True, sort_keys=False)
-    settings.write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "workbench", "run", str(notebook), "-f", str(settings), "--out", str(out)]
-    env = {name: value for name, value in os.environ.items() if name != run_folder.RUN_DIR_VARIABLE}
-    with open(folder / "words", "wb") as words:
-        return subprocess.Popen(  # noqa: S603
-            command,
-            cwd=notebook.parent,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=words,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
 
 
 def list_recent_runs(out: Path, areas: Iterable[str], max_runs: int = MAX_RUNS) -> list[run_folder.Run]:
@@ -194,14 +191,10 @@ def find_private_folder(pid: int) -> Path | None:
         (
             folder
             for folder in folders
-            if folder.name.startswith(FOLDER_PREFIX) and folder.parent == _temporary_folder()
+            if folder.name.startswith(FOLDER_PREFIX) and folder.parent == Path(tempfile.gettempdir())
         ),
         None,
     )
-
-
-def _temporary_folder() -> Path:
-    return Path(tempfile.gettempdir())
 
 
 def cancel_run(pid: int) -> None:

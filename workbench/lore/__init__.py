@@ -3,6 +3,15 @@
 Flow: query → final plan with LORE ids → dump → bundle, replay or inspection → verification; nothing is loaded before
 the trust check
 
+Map, from what goes in to what comes out:
+
+    lore.spark_bridge.query_runs.tag_plan(DataFrame) -> PlanTree
+    lore.dumps.query_dumps.dump_query(DataFrame, DumpSettings) -> DumpResult
+    lore.trust.trust_check.check_trust(folder) -> Sidecar
+    lore.replays.operator_replay.replay_dump(folder, ReplayOptions) -> ReplayResult
+    lore.dump_reader.dump_inspection.inspect_dumps(folder) -> Inspection
+    lore.study.build_study(NotebookConfig, Run) -> Study
+
 >>> from workbench import lore
 >>> tree = lore.tag(df)                                    # doctest: +SKIP
 >>> lore.dump(df, "9[0]", "dumps/q", tree=tree)            # doctest: +SKIP
@@ -27,6 +36,24 @@ if TYPE_CHECKING:
     from workbench.lore.replays.lore_session import LoreSession
     from workbench.lore.replays.operator_replay import ReplayResult
     from workbench.lore.spark_bridge.physical_plan import PlanTree
+
+__all__ = [
+    "bisect",
+    "charts",
+    "config",
+    "dump",
+    "dump_with_settings",
+    "enable",
+    "open",
+    "replay",
+    "run",
+    "session",
+    "study",
+    "summary",
+    "tables",
+    "tag",
+    "verify",
+]
 
 
 def tag(df: DataFrame, *, run: bool = True, labels: bool = True) -> PlanTree:

@@ -142,7 +142,9 @@ class DumpSettings(BaseModel):
         if not isinstance(fields, Mapping):
             return fields
         read = dict(fields)
-        if (ids := read.get("ids")) is not None and not _is_selection_map(ids):
+        if (ids := read.get("ids")) is not None and not (
+            isinstance(ids, Mapping) and all(isinstance(selection, Selection) for selection in ids.values())
+        ):
             read["ids"] = build_selection(ids)
         if isinstance(path := read.get("path"), PurePath):
             read["path"] = str(path)
@@ -209,10 +211,6 @@ def build_dump_settings(**values: Any) -> DumpSettings:
         raise ConfigError(
             "settings of the dump are wrong", found=faults, do="correct them; workbench lore dump --help lists them"
         ) from error
-
-
-def _is_selection_map(ids: object) -> bool:
-    return isinstance(ids, Mapping) and all(isinstance(selection, Selection) for selection in ids.values())
 
 
 class NotebookConfig(BaseModel):

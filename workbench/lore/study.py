@@ -175,7 +175,14 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
     opened = OpenQuery(config)
     try:
         plan = build_plan_table(opened.tree) if opened.tree is not None else None
-        ids, reason = _choose_ids(config, plan, opened)
+        # Choose the operator to dump and the reason for it: the parameter's, or the one picked from the plan.
+        if plan is None:
+            ids, reason = "", f"the query failed in it: {opened.failure}"
+        elif config.selection:
+            ids, reason = config.selection, "named by the parameter ids"
+        else:
+            picked = choose_operator(plan)
+            ids, reason = format_operator_id(picked.lore_id, config.partition), picked.reason
         say(f"dumping {ids or 'the operator that fails'} …")
         folder, notes = opened.dump_operator(ids, dump_location(config, run))
         if renderer.is_headless():
@@ -190,16 +197,6 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
     return Study(
         config, run, result, plan, reason, tuple(notes), None if renderer.is_headless() else opened, replays=session
     )
-
-
-def _choose_ids(config: NotebookConfig, plan: pl.DataFrame | None, opened: OpenQuery) -> tuple[str, str]:
-    """Choose the operator to dump and the reason for it: the parameter's, or the one picked from the plan."""
-    if plan is None:
-        return "", f"the query failed in it: {opened.failure}"
-    if config.selection:
-        return config.selection, "named by the parameter ids"
-    picked = choose_operator(plan)
-    return format_operator_id(picked.lore_id, config.partition), picked.reason
 
 
 def _replay_place(

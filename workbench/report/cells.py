@@ -302,7 +302,9 @@ def _render_outputs(cell: Any, page: PageContent, *, lift: bool) -> tuple[str, b
     parts: list[str] = []
     for output in cell.outputs:
         if output.output_type == "stream":
-            parts.append(_render_stream(output))
+            kind = "stderr" if output.get("name") == "stderr" else "stdout"
+            stream = f'<pre class="out {kind}">{render_ansi(output.get("text", ""))}</pre>'
+            parts.append(stream)
         elif output.output_type == "error":
             trace = "\n".join(output.get("traceback", [])) or f"{output.get('ename')}: {output.get('evalue')}"
             parts.append(f'<pre class="out error">{render_ansi(trace)}</pre>')
@@ -315,11 +317,6 @@ def _render_outputs(cell: Any, page: PageContent, *, lift: bool) -> tuple[str, b
     return "".join(parts), lift
 
 
-def _render_stream(output: Any) -> str:
-    kind = "stderr" if output.get("name") == "stderr" else "stdout"
-    return f'<pre class="out {kind}">{render_ansi(output.get("text", ""))}</pre>'
-
-
 def _render_data(data: dict[str, Any], page: PageContent) -> str:
     """Render an output as HTML: headline, chart, image, HTML or text, whichever comes first of those that it has.
 
@@ -328,7 +325,25 @@ def _render_data(data: dict[str, Any], page: PageContent) -> str:
     if HEADLINE_MIME in data:
         return "" if data[HEADLINE_MIME] == page.headline else _render_own_html(data, page)
     if isinstance(data.get(CHART_MIME), dict):
-        return _render_chart(data, page)
+        # Render a chart: heading, picture until Vega draws it, description; its spec goes to the end of the page.
+        spec = {key: value for key, value in data[CHART_MIME].items() if key not in ("$schema", "title")}
+        title, subtitle = extract_title(data[CHART_MIME])
+        words = str(data.get("text/plain", "")) or title
+        number = len(page.charts)
+        page.charts.append(spec)
+        head = (f"<strong>{escape_html(title)}</strong>" if title else "") + (
+            f"<span>{escape_html(subtitle)}</span>" if subtitle else ""
+        )
+        caption = f"<figcaption>{head}</figcaption>" if head else ""
+        picture = (
+            _render_image("image/png", data).replace('class="out"', 'class="still"') if "image/png" in data else ""
+        )
+        # Vega sets role and label of the drawing; the figure element needs none.
+        return (
+            f'<figure class="chart" id="chart-{number}">{caption}{picture}'
+            f'<div class="canvas" data-spec="spec-{number}"></div>'
+            f'<details class="words"><summary>Chart as text</summary><pre>{escape_html(words)}</pre></details></figure>'
+        )
     foreign = next((kind for kind in data if _CHART_MIME.fullmatch(kind)), None)
     widget = next((kind for kind in data if "widget-view" in kind or kind == "application/javascript"), None)
     image = next((kind for kind in _IMAGES if kind in data), None)
@@ -345,7 +360,20 @@ def _render_data(data: dict[str, Any], page: PageContent) -> str:
         return f'<p class="note">{subject} of this cell needs a running notebook and is not part of the report.</p>'
     if "text/html" in data:
         return _render_own_html(data, page)
-    return _render_text(data)
+    # Render Markdown, LaTeX or plain text of an output as HTML; `data` has contents by MIME type.
+    if "text/markdown" in data:
+        from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+        # As nbconvert's filter, without a pilcrow after each heading.
+        renderer = IPythonRenderer(escape=False, exclude_anchor_links=True)
+        html = MarkdownWithMath(renderer=renderer).render(str(data["text/markdown"]))
+        return f'<div class="prose">{clean_markdown(html)}</div>'
+    if "text/latex" in data:
+        return f'<pre class="out">{escape_html(data["text/latex"])}</pre>'
+    if "text/plain" in data:
+        return f'<pre class="out">{render_ansi(str(data["text/plain"]))}</pre>'
+    kinds = escape_html(", ".join(data) or "nothing")
+    return f'<p class="note">This output ({kinds}) cannot be shown here.</p>'
 
 
 def _render_own_html(data: dict[str, Any], page: PageContent) -> str:
@@ -364,46 +392,9 @@ def _render_own_html(data: dict[str, Any], page: PageContent) -> str:
     return f'<div class="out html">{html}</div>' + (f'<p class="note">{note}</p>' if note else "")
 
 
-def _render_text(data: dict[str, Any]) -> str:
-    """Render Markdown, LaTeX or plain text of an output as HTML; `data` has contents by MIME type."""
-    if "text/markdown" in data:
-        from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
-
-        # As nbconvert's filter, without a pilcrow after each heading.
-        renderer = IPythonRenderer(escape=False, exclude_anchor_links=True)
-        html = MarkdownWithMath(renderer=renderer).render(str(data["text/markdown"]))
-        return f'<div class="prose">{clean_markdown(html)}</div>'
-    if "text/latex" in data:
-        return f'<pre class="out">{escape_html(data["text/latex"])}</pre>'
-    if "text/plain" in data:
-        return f'<pre class="out">{render_ansi(str(data["text/plain"]))}</pre>'
-    kinds = escape_html(", ".join(data) or "nothing")
-    return f'<p class="note">This output ({kinds}) cannot be shown here.</p>'
-
-
 def _render_image(kind: str, data: dict[str, Any]) -> str:
     content = str(data[kind])
     if not _BASE64.fullmatch(content):
         return '<p class="note">A picture of this cell is damaged.</p>'
     words = str(data.get("text/plain", "picture"))
     return f'<img class="out" alt="{escape_html(words)}" src="data:{kind};base64,{"".join(content.split())}">'
-
-
-def _render_chart(data: dict[str, Any], page: PageContent) -> str:
-    """Render a chart: heading, picture until Vega draws it, description; its spec goes to the end of the page."""
-    spec = {key: value for key, value in data[CHART_MIME].items() if key not in ("$schema", "title")}
-    title, subtitle = extract_title(data[CHART_MIME])
-    words = str(data.get("text/plain", "")) or title
-    number = len(page.charts)
-    page.charts.append(spec)
-    head = (f"<strong>{escape_html(title)}</strong>" if title else "") + (
-        f"<span>{escape_html(subtitle)}</span>" if subtitle else ""
-    )
-    caption = f"<figcaption>{head}</figcaption>" if head else ""
-    picture = _render_image("image/png", data).replace('class="out"', 'class="still"') if "image/png" in data else ""
-    # Vega sets role and label of the drawing; the figure element needs none.
-    return (
-        f'<figure class="chart" id="chart-{number}">{caption}{picture}'
-        f'<div class="canvas" data-spec="spec-{number}"></div>'
-        f'<details class="words"><summary>Chart as text</summary><pre>{escape_html(words)}</pre></details></figure>'
-    )

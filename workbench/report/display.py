@@ -266,7 +266,15 @@ def table(
         if shown.height < frame.height
         else _format_row_count(frame.height)
     )
-    heads = [_build_column_header(name, declared) for name in frame.columns]
+    heads = []
+    for name in frame.columns:
+        column = next((column for column in declared.columns if column.name == name), None) if declared else None
+        if column is None:
+            column_header = format_label(name), ""
+        else:
+            # A share is shown in per cent.
+            column_header = format_label(name, "" if column.unit == SHARE else column.unit or None), column.meaning
+        heads.append(column_header)
     shares = {column.name for column in declared.columns if column.unit == SHARE} if declared else set()
     columns = [
         format_shares(shown.get_column(name).to_list())
@@ -302,14 +310,6 @@ def choose_column_class(is_number: bool, texts: list[str]) -> str:
     (['short', ''], 'num')
     """
     return "num" if is_number else "short" if all(len(text) <= MAX_SHORT_CHARS for text in texts) else ""
-
-
-def _build_column_header(name: str, declared: Table | None) -> tuple[str, str]:
-    column = next((column for column in declared.columns if column.name == name), None) if declared else None
-    if column is None:
-        return format_label(name), ""
-    # A share is shown in per cent.
-    return format_label(name, "" if column.unit == SHARE else column.unit or None), column.meaning
 
 
 def _render_table(

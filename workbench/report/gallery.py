@@ -130,7 +130,12 @@ def write_gallery(place: str | Path) -> Path | str:
     if not runs and not broken:
         raise InputError("no runs below the folder", where=redaction.strip_user_info(str(place)), do=do)
     forecasts = _render_forecasts(store, root, broken)
-    areas = _render_areas(runs, root) + forecasts
+    # A card for each notebook, in the order of their names, which is that of the questions.
+    groups: dict[tuple[str, str], list[StoredRun]] = {}
+    for run in runs:
+        groups.setdefault((str(run.record.get("notebook") or run.area), run.area), []).append(run)
+    cards = "".join(_render_group(groups[name], root) for name in sorted(groups))
+    areas = f'<ul class="cards">{cards}</ul>' + forecasts
     html = _render_page(areas, _render_broken_runs(store.display_path(root), broken), len(runs))
     try:
         store.write_bytes(f"{root}/index.html", html.encode())
@@ -140,15 +145,6 @@ def write_gallery(place: str | Path) -> Path | str:
         where, reason = store.display_path(root), format_error(error)
         raise RunFailedError("cannot write the page", where=where, found=reason) from error
     return f"{store.display_path(root)}/index.html" if is_url(place) else Path(root) / "index.html"
-
-
-def _render_areas(runs: Sequence[StoredRun], root: str) -> str:
-    """A card for each notebook, in the order of their names, which is that of the questions."""
-    groups: dict[tuple[str, str], list[StoredRun]] = {}
-    for run in runs:
-        groups.setdefault((str(run.record.get("notebook") or run.area), run.area), []).append(run)
-    cards = "".join(_render_group(groups[name], root) for name in sorted(groups))
-    return f'<ul class="cards">{cards}</ul>'
 
 
 def _render_forecasts(store: Store, root: str, broken: list[InputError]) -> str:
@@ -191,21 +187,19 @@ def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool 
     failure = record["failure"] if isinstance(record.get("failure"), dict) else {}
     answer = headline.get("answer") or record.get("answer") or failure.get("error_name") or ""
     question = headline.get("question") or headline.get("heading") or record["title"]
-    link = quote(f"{run.root}/report.html".removeprefix(f"{root}/")) if _has_report(run) else None
+    try:
+        has_report = any(PurePosixPath(path).name == "report.html" for path, _, _ in run.store.list_entries(run.root))
+    except OSError as error:
+        if is_final(error):
+            has_report = False
+        else:
+            raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error
+    link = quote(f"{run.root}/report.html".removeprefix(f"{root}/")) if has_report else None
     thumbnail = _render_thumbnail(charts[0]) if picture and charts else ""
     numbers = headline.get("key_numbers")
     first = numbers[0] if isinstance(numbers, list) and numbers and isinstance(numbers[0], dict) else {}
     key_number = {name: str(first.get(name) or "") for name in ("label", "value", "unit")} if first else {}
     return GalleryEntry(record, str(question), str(answer), link, thumbnail, find_key_figure(numbers), key_number)
-
-
-def _has_report(run: StoredRun) -> bool:
-    try:
-        return any(PurePosixPath(path).name == "report.html" for path, _, _ in run.store.list_entries(run.root))
-    except OSError as error:
-        if is_final(error):
-            return False
-        raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error
 
 
 def read_headline_and_charts(run: StoredRun) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -290,15 +284,6 @@ def _thin_axes(encoding: dict[str, Any]) -> dict[str, Any]:
     return thinned
 
 
-def _render_meta(record: dict[str, Any]) -> str:
-    took_s = record.get("duration_s")
-    parts = [
-        format_moment(record.get("started_at")),
-        format_duration(took_s if isinstance(took_s, int | float) else None),
-    ]
-    return f'<span class="meta">{escape_html(" · ".join(parts))}</span>'
-
-
 def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
     """Render the card of a notebook's latest run, with a trend over its older ones."""
     area = escape_html(str(entry.record["area"]).replace("_", " "))
@@ -316,31 +301,33 @@ def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
     answer = f'<p class="said">{escape_html(entry.answer)}</p>' if entry.answer else ""
     figures = [run_entry.figure for run_entry in (*older[::-1], entry)]
     head = f'<p class="eyebrow">{area}</p><h3>{question}</h3>'
-    body = f"{picture}{head}{_render_key_number(entry, figures)}{answer}"
-    body += f"{f'<p>{chip}</p>' if chip else ''}<p>{_render_meta(entry.record)}</p>{_render_older_runs(older)}"
+    # The first key number of a run, large, with what it was before; "" without one.
+    number = entry.key_number
+    if not number or number["value"] in ("", NULL):
+        key_number = ""
+    else:
+        about = ", ".join(filter(None, [number["label"], describe_change(figures)]))
+        unit = f" <span>{escape_html(number['unit'])}</span>" if number["unit"] else ""
+        words = f"<b>{escape_html(number['value'])}</b>{unit} <small>{escape_html(about)}</small>"
+        key_number = f'<p class="key">{words}{render_trend(figures)}</p>'
+    body = f"{picture}{head}{key_number}{answer}"
+    took_s = entry.record.get("duration_s")
+    parts = [
+        format_moment(entry.record.get("started_at")),
+        format_duration(took_s if isinstance(took_s, int | float) else None),
+    ]
+    meta = f'<span class="meta">{escape_html(" · ".join(parts))}</span>'
+    if not older:
+        older_runs = ""
+    else:
+        lines = "".join(f"<li>{_render_older_run(entry)}</li>" for entry in older)
+        count = f"{len(older)} older run{'' if len(older) == 1 else 's'}"
+        older_runs = f'<details class="older"><summary>{count}</summary><ul>{lines}</ul></details>'
+    body += f"{f'<p>{chip}</p>' if chip else ''}<p>{meta}</p>{older_runs}"
     when = entry.record.get("started_at") or ""
     facts = {"verdict": kind or "none", "area": entry.record["area"], "started": when}
     data = "".join(f' data-{name}="{escape_html(str(value))}"' for name, value in facts.items())
     return f'<li class="card"{data}>{body}</li>'
-
-
-def _render_key_number(entry: GalleryEntry, figures: Sequence[Figure | None]) -> str:
-    """The first key number of a run, large, with what it was before; "" without one."""
-    number = entry.key_number
-    if not number or number["value"] in ("", NULL):
-        return ""
-    about = ", ".join(filter(None, [number["label"], describe_change(figures)]))
-    unit = f" <span>{escape_html(number['unit'])}</span>" if number["unit"] else ""
-    words = f"<b>{escape_html(number['value'])}</b>{unit} <small>{escape_html(about)}</small>"
-    return f'<p class="key">{words}{render_trend(figures)}</p>'
-
-
-def _render_older_runs(entries: list[GalleryEntry]) -> str:
-    if not entries:
-        return ""
-    lines = "".join(f"<li>{_render_older_run(entry)}</li>" for entry in entries)
-    count = f"{len(entries)} older run{'' if len(entries) == 1 else 's'}"
-    return f'<details class="older"><summary>{count}</summary><ul>{lines}</ul></details>'
 
 
 def _render_older_run(entry: GalleryEntry) -> str:

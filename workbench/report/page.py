@@ -37,7 +37,7 @@ from workbench.runs import threshold_gate
 from workbench.runs.catalogue import SAFE_NAME
 
 if TYPE_CHECKING:
-    from workbench.report.cells import PageContent
+    pass
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A run lies in FOLDER/AREA/RUN, and `workbench gallery FOLDER` writes the index.
@@ -100,28 +100,9 @@ def render_page(notebook: Any, record: dict[str, Any]) -> str:
     page = prepare_page(notebook, record, token)
     exporter = HTMLExporter(template_name="report", extra_template_basedirs=[str(TEMPLATES)], exclude_anchor_links=True)
     exporter.register_filter("clean_markdown", clean_markdown)
-    body, _ = exporter.from_notebook_node(notebook, resources={"page": _build_page_values(page, record, nonce, token)})
-    for name, fragment in page.fragments.items():
-        body = body.replace(f"{token}:{name};", fragment)
-    # The reader's part first: contents take room that charts are drawn into.
-    names = ("tables.js", "reader.js", "report.js")
-    scripts = [f'<script nonce="{nonce}">{read_template(name)}</script>' for name in names]
-    if page.charts:
-        # The reader's browser unpacks it: a third of the bytes of a page that is mailed.
-        scripts.insert(0, f'<script type="application/json" id="vega-bundle">"{pack_vega_bundle()}"</script>')
-    head = f'<style>{read_template("page.css")}</style><script nonce="{nonce}">{read_template("mode.js")}</script>'
-    return replace_surrogates(
-        body.replace(f"{token}:head;", head).replace(f"{token}:tail;", page.render_specs() + "".join(scripts))
-    )
-
-
-def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, token: str) -> dict[str, Any]:
-    """Values of the page's template.
-
-    `token` marks where parts are put in later, `nonce` allows the page's own scripts.
-    """
+    # Values of the page's template.
     answer = page.headline or {}
-    return {
+    page_values = {
         "policy": build_security_policy(nonce),
         "version": __version__,
         "question": answer.get("question") or page.title or record["title"],
@@ -146,6 +127,19 @@ def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, to
         "head_token": f"{token}:head;",
         "tail_token": f"{token}:tail;",
     }
+    body, _ = exporter.from_notebook_node(notebook, resources={"page": page_values})
+    for name, fragment in page.fragments.items():
+        body = body.replace(f"{token}:{name};", fragment)
+    # The reader's part first: contents take room that charts are drawn into.
+    names = ("tables.js", "reader.js", "report.js")
+    scripts = [f'<script nonce="{nonce}">{read_template(name)}</script>' for name in names]
+    if page.charts:
+        # The reader's browser unpacks it: a third of the bytes of a page that is mailed.
+        scripts.insert(0, f'<script type="application/json" id="vega-bundle">"{pack_vega_bundle()}"</script>')
+    head = f'<style>{read_template("page.css")}</style><script nonce="{nonce}">{read_template("mode.js")}</script>'
+    return replace_surrogates(
+        body.replace(f"{token}:head;", head).replace(f"{token}:tail;", page.render_specs() + "".join(scripts))
+    )
 
 
 def replace_surrogates(text: str) -> str:

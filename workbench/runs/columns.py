@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 MAX_UNIT_CHARS = 60
+# Times are no estimates, even with columns of bounds after them.
+_MOMENTS = ("at", "begin", "end")
 
 
 @dataclass(frozen=True)
@@ -94,3 +96,35 @@ def describe_changes(name: str, baseline: RunColumn, candidate: RunColumn) -> li
 
 def _normalize(text: str) -> str:
     return " ".join(text.lower().split()).rstrip(".")
+
+
+def find_interval_columns(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Columns with an interval, by their names.
+
+    `x, x_low, x_high`; `x_s, x_low_s, x_high_s`; or bare `low, high` (`low_s, high_s`) directly after the estimate.
+
+    >>> find_interval_columns(["stack", "ratio", "low", "high", "gpus", "gpus_low", "gpus_high"])
+    {'ratio': ('low', 'high'), 'gpus': ('gpus_low', 'gpus_high')}
+    >>> find_interval_columns(["predicted_s", "predicted_low_s", "predicted_high_s", "at_s", "low_s", "high_s"])
+    {'predicted_s': ('predicted_low_s', 'predicted_high_s')}
+    """
+    ordered = list(names)
+    present = set(ordered)
+    intervals: dict[str, tuple[str, str]] = {}
+    for place, low in enumerate(ordered):
+        parts = low.split("_")
+        if "low" not in parts:
+            continue
+        at = parts.index("low")
+        high = "_".join([*parts[:at], "high", *parts[at + 1 :]])
+        estimate = "_".join(parts[:at] + parts[at + 1 :]) if at else _find_preceding_column(ordered, place, parts[1:])
+        if high in present and estimate in present and "high" not in estimate.split("_"):
+            intervals.setdefault(estimate, (low, high))
+    return intervals
+
+
+def _find_preceding_column(ordered: Sequence[str], place: int, unit: list[str]) -> str:
+    name = ordered[place - 1] if place else ""
+    parts = name.split("_")
+    fits = not unit or parts[-len(unit) :] == unit
+    return name if fits and parts[0] not in _MOMENTS else ""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.files import is_store_failure
 from workbench.core.units import find_unit_factor
-from workbench.runs.columns import RunColumn, describe_changes, find_mismatch, read_columns
+from workbench.runs.columns import RunColumn, describe_changes, find_interval_columns, find_mismatch, read_columns
 from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from workbench.runs.catalogue import StoredRun
 
-# Times are no estimates, even with columns of bounds after them.
-_MOMENTS = ("at", "begin", "end")
 Row = dict[str, Any]
 Verdict = Literal["HIGHER", "LOWER", "SAME", "UNDECIDED", "EQUAL"]
 VERDICTS: tuple[Verdict, ...] = ("HIGHER", "LOWER", "UNDECIDED", "SAME", "EQUAL")
@@ -37,38 +35,6 @@ _INTERVAL_DETAILS = ("level", "n", "p_value", "adjusted_p_value")
 # Differs between any two runs without explaining anything.
 _MOMENTARY_FACTS = ("load_1m",)
 _VERDICT_WORDS: dict[str, Verdict] = {FASTER: "HIGHER", SLOWER: "LOWER", SAME: "SAME", UNDECIDED: "UNDECIDED"}
-
-
-def find_interval_columns(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Columns with an interval, by their names.
-
-    `x, x_low, x_high`; `x_s, x_low_s, x_high_s`; or bare `low, high` (`low_s, high_s`) directly after the estimate.
-
-    >>> find_interval_columns(["stack", "ratio", "low", "high", "gpus", "gpus_low", "gpus_high"])
-    {'ratio': ('low', 'high'), 'gpus': ('gpus_low', 'gpus_high')}
-    >>> find_interval_columns(["predicted_s", "predicted_low_s", "predicted_high_s", "at_s", "low_s", "high_s"])
-    {'predicted_s': ('predicted_low_s', 'predicted_high_s')}
-    """
-    ordered = list(names)
-    present = set(ordered)
-    intervals: dict[str, tuple[str, str]] = {}
-    for place, low in enumerate(ordered):
-        parts = low.split("_")
-        if "low" not in parts:
-            continue
-        at = parts.index("low")
-        high = "_".join([*parts[:at], "high", *parts[at + 1 :]])
-        estimate = "_".join(parts[:at] + parts[at + 1 :]) if at else _find_preceding_column(ordered, place, parts[1:])
-        if high in present and estimate in present and "high" not in estimate.split("_"):
-            intervals.setdefault(estimate, (low, high))
-    return intervals
-
-
-def _find_preceding_column(ordered: Sequence[str], place: int, unit: list[str]) -> str:
-    name = ordered[place - 1] if place else ""
-    parts = name.split("_")
-    fits = not unit or parts[-len(unit) :] == unit
-    return name if fits and parts[0] not in _MOMENTS else ""
 
 
 @dataclass(frozen=True)
@@ -436,12 +402,31 @@ def compare_runs(baseline: StoredRun, candidate: StoredRun, *, other_area: bool 
     tables = _assign_verdicts(
         [_compare_table(name, baseline, candidate) for name in _list_table_names(baseline, candidate)]
     )
+    # Notes on a comparison: its assumptions, shared inputs, and runs that are not valid.
+    notes = [
+        f"Intervals are {100 * LEVEL:.0f} %; the two runs are taken as independent of each other.",
+        f"Verdicts allow for a margin of {100 * MARGIN:.0f} % and, by Holm, for all comparisons made here at once.",
+    ]
+    digests = [
+        {entry.get("sha256") for entry in run.record["inputs"] if isinstance(entry, Mapping)} - {None}
+        for run in (baseline, candidate)
+    ]
+    if digests[0] & digests[1]:
+        notes.append(
+            "Both runs read the same inputs: where a figure comes from those alone, the runs are not independent, and "
+            "a difference comes from settings or versions, whatever its verdict."
+        )
+    notes += [
+        f"No ratios and no verdicts for the {which}: {run.objection}."
+        for run, which in ((baseline, "baseline"), (candidate, "candidate"))
+        if run.objection
+    ]
     return Comparison(
         baseline,
         candidate,
         tuple(list_fact_differences(baseline.build_document(), candidate.build_document())),
         tables,
-        _build_notes(baseline, candidate),
+        tuple(notes),
     )
 
 
@@ -463,7 +448,9 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
         if isinstance(error, InputError) and is_store_failure(error):
             raise
         return TableDiff(name, note=str(error).replace("\n  ", "; "))
-    objection = _find_objection(baseline, candidate)
+    # Why two runs have no ratios; empty where both are valid.
+    sides = ((baseline, "baseline"), (candidate, "candidate"))
+    objection = next((f"the {which} is not valid" for run, which in sides if run.objection), "")
     return TableDiff(
         name,
         len(pairs.both),
@@ -475,12 +462,6 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
         tuple(_iterate_changes(pairs, objection)),
         column_notes=tuple(pairs.describe_columns()),
     )
-
-
-def _find_objection(baseline: StoredRun, candidate: StoredRun) -> str:
-    """Why two runs have no ratios; empty where both are valid."""
-    sides = ((baseline, "baseline"), (candidate, "candidate"))
-    return next((f"the {which} is not valid" for run, which in sides if run.objection), "")
 
 
 def _iterate_contrasts(pairs: PairedTable, objection: str) -> Iterator[Contrast]:
@@ -514,7 +495,10 @@ def _iterate_changes(pairs: PairedTable, objection: str) -> Iterator[Change]:
     for before, after in pairs.both:
         for column in columns:
             base, other = _convert(before[column], factors[column], after[column]), after[column]
-            if not _is_same_value(base, other):
+            is_same_value = bool(base == other) or (
+                isinstance(base, float) and isinstance(other, float) and base != base and other != other
+            )
+            if not is_same_value:
                 values = (_to_json_value(base), _to_json_value(other))
                 yield Change(
                     shorten_name(pairs.format_row_name(after)),
@@ -531,12 +515,6 @@ def _convert(value: Any, factor: float, other: Any) -> Any:
         return value
     is_number = isinstance(other, int | float)
     return other if is_number and math.isclose(value * factor, other, rel_tol=1e-12) else value * factor
-
-
-def _is_same_value(base: Any, other: Any) -> bool:
-    return bool(base == other) or (
-        isinstance(base, float) and isinstance(other, float) and base != base and other != other
-    )
 
 
 def _to_json_value(value: Any) -> Any:
@@ -640,26 +618,3 @@ def _list_input_digests(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for entry in record["inputs"]:
         if isinstance(entry, Mapping) and isinstance(entry.get("path"), str):
             yield entry["path"], entry.get("sha256") or "no sha256"
-
-
-def _build_notes(baseline: StoredRun, candidate: StoredRun) -> tuple[str, ...]:
-    """Notes on a comparison: its assumptions, shared inputs, and runs that are not valid."""
-    notes = [
-        f"Intervals are {100 * LEVEL:.0f} %; the two runs are taken as independent of each other.",
-        f"Verdicts allow for a margin of {100 * MARGIN:.0f} % and, by Holm, for all comparisons made here at once.",
-    ]
-    digests = [
-        {entry.get("sha256") for entry in run.record["inputs"] if isinstance(entry, Mapping)} - {None}
-        for run in (baseline, candidate)
-    ]
-    if digests[0] & digests[1]:
-        notes.append(
-            "Both runs read the same inputs: where a figure comes from those alone, the runs are not independent, and "
-            "a difference comes from settings or versions, whatever its verdict."
-        )
-    notes += [
-        f"No ratios and no verdicts for the {which}: {run.objection}."
-        for run, which in ((baseline, "baseline"), (candidate, "candidate"))
-        if run.objection
-    ]
-    return tuple(notes)

@@ -54,7 +54,10 @@ def format_comparison(comparison: Comparison) -> str:
     """The comparison in lines: answer, causes, key numbers, what moved, and what did not, each in one table."""
     found = find_differences(comparison)
     lines = [found.answer, *_format_sides(comparison)]
-    causes = [(kind, name, *(_format_side(side) for side in sides)) for kind, name, *sides in found.causes]
+    causes = [
+        (kind, name, *((formats.NULL if side is None else side) for side in sides))
+        for kind, name, *sides in found.causes
+    ]
     lines += _format_block(causes, ("what", "differs", "baseline", "candidate"))
     lines += [] if causes else ["", "Settings, inputs, versions and machine are the same."]
     numbers = [(one.label, one.baseline, one.candidate, one.unit) for one in found.key_numbers]
@@ -102,19 +105,18 @@ def _format_counts_lines(comparison: Comparison) -> list[str]:
             lines.append(f"{table.name}: {table.rows} row{'' if table.rows == 1 else 's'} in both{unmatched}")
         lines += [f"{table.name}: {note}" for note in table.column_notes]
         if table.changes:
-            lines.append(f"{table.name}: without an interval: {_format_changes(table)}")
+            # Values without an interval that differ: both of a column with one change, else how many rows.
+            by_column: dict[str, list[Change]] = {}
+            for change in table.changes:
+                by_column.setdefault(change.column, []).append(change)
+            changes = ", ".join(
+                f"{column} {_format_change(found[0])}"
+                if len(found) == 1
+                else f"{column} in {len(found)} of {table.rows} rows"
+                for column, found in by_column.items()
+            )
+            lines.append(f"{table.name}: without an interval: {changes}")
     return lines
-
-
-def _format_changes(table: TableDiff) -> str:
-    """Values without an interval that differ: both of a column with one change, else how many rows."""
-    by_column: dict[str, list[Change]] = {}
-    for change in table.changes:
-        by_column.setdefault(change.column, []).append(change)
-    return ", ".join(
-        f"{column} {_format_change(found[0])}" if len(found) == 1 else f"{column} in {len(found)} of {table.rows} rows"
-        for column, found in by_column.items()
-    )
 
 
 def _format_change(change: Change) -> str:
@@ -122,10 +124,6 @@ def _format_change(change: Change) -> str:
     if sides[0] == sides[1]:
         sides = [str(value) for value in (change.baseline, change.candidate)]
     return " -> ".join(sides)
-
-
-def _format_side(value: str | None) -> str:
-    return formats.NULL if value is None else value
 
 
 def _format_unmatched_rows(table: TableDiff) -> str:

@@ -117,19 +117,9 @@ def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> 
             facts.append((*(fact for fact in comparison.facts if fact[1] not in _OUTCOMES), *columns))
             contrasts += [(before, place, table.name, row) for table in comparison.tables for row in table.contrasts]
         before = before if run.objection else place
-    stepped = _join_steps(contrasts, len(kept))
-    chosen = [one for one in stepped if not figures or any(text in one.name for text in figures)]
-    levels = find_levels(kept, facts, figures=figures)
-    if figures and not chosen and not levels.n_searched:
-        raise ConfigError("no figure with this name", where="--figure", found=list(figures), do="leave it out")
-    return RunHistory(tuple(kept), tuple(facts), tuple(chosen), len(ordered) - len(kept), levels)
-
-
-def _join_steps(contrasts: Sequence[tuple[int, int, str, Contrast]], n_runs: int) -> list[FigureHistory]:
-    """Join the contrasts of consecutive runs to figures: place of the run before, of the run, table, contrast.
-
-    A figure whose unit changes is one as long as a plain factor leads to its last unit, and else another figure.
-    """
+    # Join the contrasts of consecutive runs to figures: place of the run before, of the run, table, contrast. A figure
+    # whose unit changes is one as long as a plain factor leads to its last unit, and else another figure.
+    n_runs = len(kept)
     series: dict[tuple[str, str, str], list[_Series]] = {}
     judged = judge_contrasts([contrast for *_, contrast in contrasts])
     for (before, place, table, _), contrast in zip(contrasts, judged, strict=True):
@@ -145,7 +135,12 @@ def _join_steps(contrasts: Sequence[tuple[int, int, str, Contrast]], n_runs: int
         for one in present
         if any(value is not None and value.low is not None for value in one.values)
     ]
-    return sorted(found, key=lambda figure: -figure.n_told_apart)
+    stepped = sorted(found, key=lambda figure: -figure.n_told_apart)
+    chosen = [one for one in stepped if not figures or any(text in one.name for text in figures)]
+    levels = find_levels(kept, facts, figures=figures)
+    if figures and not chosen and not levels.n_searched:
+        raise ConfigError("no figure with this name", where="--figure", found=list(figures), do="leave it out")
+    return RunHistory(tuple(kept), tuple(facts), tuple(chosen), len(ordered) - len(kept), levels)
 
 
 @dataclass

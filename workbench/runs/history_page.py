@@ -46,7 +46,21 @@ def format_history(history: RunHistory) -> str:
     moved = [figure for figure in history.figures if figure.n_told_apart]
     shown = (moved or list(history.figures[:MAX_FLAT]))[:MAX_LINES]
     for figure in shown:
-        lines += ["", f"{figure.name}{f' ({figure.unit})' if figure.unit else ''}", *_format_course(history, figure)]
+        # The values of one figure by run, with its verdicts.
+        rows = [
+            (
+                run.run_id,
+                format_interval(value),
+                f"not compared: {describe_state(run)}" if run.objection else verdict or "",
+            )
+            for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True)
+            if value is not None
+        ]
+        lines += [
+            "",
+            f"{figure.name}{f' ({figure.unit})' if figure.unit else ''}",
+            *[f"    {line}" for line in format_table(rows)],
+        ]
     if len(history.figures) > len(shown):
         n_flat = len(history.figures) - len(moved)
         lines += ["", f"{n_flat} of {len(history.figures)} figures did not move: --figure TEXT chooses, --json has all"]
@@ -57,20 +71,6 @@ def format_history(history: RunHistory) -> str:
         if len(history.facts[place]) > MAX_FACTS:
             lines.append(f"    and {len(history.facts[place]) - MAX_FACTS} more changes")
     return "\n".join(lines)
-
-
-def _format_course(history: RunHistory, figure: FigureHistory) -> list[str]:
-    """The values of one figure by run, with its verdicts."""
-    rows = [
-        (
-            run.run_id,
-            format_interval(value),
-            f"not compared: {describe_state(run)}" if run.objection else verdict or "",
-        )
-        for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True)
-        if value is not None
-    ]
-    return [f"    {line}" for line in format_table(rows)]
 
 
 def format_levels(history: RunHistory) -> list[str]:

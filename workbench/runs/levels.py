@@ -20,7 +20,6 @@ from workbench.stats.change_points import (
     MIN_POINTS,
     MIN_SEGMENT,
     DividedSeries,
-    Floats,
     Segment,
     divide_series,
     estimate_level,
@@ -151,7 +150,17 @@ def find_levels(
     named = [
         (figure, values) for figure, values in found if not figures or any(text in figure.name for text in figures)
     ]
-    searched = [_build_series(figure, values) for figure, values in named[:MAX_FIGURES]]
+    searched = []
+    for figure, values in named[:MAX_FIGURES]:
+        estimates = np.array([value.estimate for value in values], dtype=np.float64)
+        scale = None if (estimates > 0).all() else float(np.abs(estimates).max()) or 1.0
+        points = np.log(estimates) if scale is None else estimates / scale
+        # Standard errors behind the intervals; the median of the others where a run has none, 0 where no run has one.
+        halves = [_find_half_width(value, scale) for value in values]
+        known = [half for half in halves if half is not None]
+        middle = float(np.median(known)) if known else 0.0
+        errors = np.array([middle if half is None else half for half in halves])
+        searched.append(_Series(figure, divide_series(points, errors), scale))
     # Any place of any figure may be taken for a change.
     limit = ALPHA / max(1, sum(len(series.figure.places) for series in searched))
     changed = [
@@ -226,22 +235,6 @@ def _iterate_values(run: StoredRun, name: str, newest: compare.RunTable) -> Iter
                 yield row, column, value
 
 
-def _build_series(figure: FigureLevels, values: Sequence[Interval]) -> _Series:
-    estimates = np.array([value.estimate for value in values], dtype=np.float64)
-    scale = None if (estimates > 0).all() else float(np.abs(estimates).max()) or 1.0
-    points = np.log(estimates) if scale is None else estimates / scale
-    errors = _estimate_errors(values, scale)
-    return _Series(figure, divide_series(points, errors), scale)
-
-
-def _estimate_errors(values: Sequence[Interval], scale: float | None) -> Floats:
-    """Standard errors behind the intervals; the median of the others where a run has none, 0 where no run has one."""
-    halves = [_find_half_width(value, scale) for value in values]
-    known = [half for half in halves if half is not None]
-    middle = float(np.median(known)) if known else 0.0
-    return np.array([middle if half is None else half for half in halves])
-
-
 def _find_half_width(value: Interval, scale: float | None) -> float | None:
     """Standard error of one value on the scale of its series; null without an interval."""
     if value.estimate is None or value.low is None or value.high is None or value.high < value.low:
@@ -279,19 +272,7 @@ def _list_candidates(series: _Series, segments: Sequence[Segment]) -> Iterator[_
 
     Whether there is a step between a drift and what is beside it is not asked.
     """
-    for levels in _group_levels(series, segments):
-        if levels[0].is_drift:
-            yield _build_drift(series, levels[0])
-        elif len(levels) > 2 and _is_like_drift(series, levels):
-            yield _build_change(series, levels[0], levels[-1])
-        else:
-            yield from (_build_step(series, *pair) for pair in itertools.pairwise(levels))
-    if n_far := _count_last_outliers(series, segments[-1]):
-        yield _build_outlier(series, segments[-1], n_far)
-
-
-def _group_levels(series: _Series, segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Consecutive levels that go one way, each group with the last level of the one before; a drift is alone."""
+    # Consecutive levels that go one way, each group with the last level of the one before; a drift is alone.
     groups: list[list[Segment]] = []
     for segment in segments:
         group = groups[-1] if groups else []
@@ -303,7 +284,15 @@ def _group_levels(series: _Series, segments: Sequence[Segment]) -> list[list[Seg
             groups.append([group[-1], segment])
         else:
             group.append(segment)
-    return groups
+    for levels in groups:
+        if levels[0].is_drift:
+            yield _build_drift(series, levels[0])
+        elif len(levels) > 2 and _is_like_drift(series, levels):
+            yield _build_change(series, levels[0], levels[-1])
+        else:
+            yield from (_build_step(series, *pair) for pair in itertools.pairwise(levels))
+    if n_far := _count_last_outliers(series, segments[-1]):
+        yield _build_outlier(series, segments[-1], n_far)
 
 
 def _is_like_drift(series: _Series, levels: Sequence[Segment]) -> bool:

@@ -61,7 +61,14 @@ def plan_pruning(
     Returns: Newest first. Runs that are still running, that lie behind a link, or that contain other runs are
     included with the reason why they are kept; runs at a URL that an earlier deletion left half deleted come last.
     """
-    _check_conditions(keep, before, states)
+    if keep is None and before is None and not states:
+        raise ConfigError(
+            "nothing says which runs may go", where="runs prune", do="give --keep, --older-than or --status"
+        )
+    if keep is not None and keep < 0:
+        raise ConfigError("cannot keep so many", where="--keep", found=keep, allowed="0 or more")
+    if unknown := [state for state in states if state not in STATES]:
+        raise ConfigError("no such status", where="--status", found=unknown, allowed=STATES)
     newest: Counter[str] = Counter()
     doomed = []
     for run in catalogue.list_runs(place, unreadable=unreadable):
@@ -77,17 +84,6 @@ def plan_pruning(
         if not area or run.area == area
     ]
     return doomed + [PruneCandidate(run, _count_bytes(run)) for run in half_deleted]
-
-
-def _check_conditions(keep: int | None, before: datetime | None, states: Sequence[str]) -> None:
-    if keep is None and before is None and not states:
-        raise ConfigError(
-            "nothing says which runs may go", where="runs prune", do="give --keep, --older-than or --status"
-        )
-    if keep is not None and keep < 0:
-        raise ConfigError("cannot keep so many", where="--keep", found=keep, allowed="0 or more")
-    if unknown := [state for state in states if state not in STATES]:
-        raise ConfigError("no such status", where="--status", found=unknown, allowed=STATES)
 
 
 def _build_candidate(run: StoredRun, place: str | Path, *, asked_unfinished: bool) -> PruneCandidate:

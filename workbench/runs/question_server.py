@@ -58,7 +58,10 @@ def build_server(place: str | Path) -> MCPServer[Any]:
                 return await super().call_tool(name, arguments, context)
             except ToolError as error:
                 if isinstance(error.__cause__, ValidationError):
-                    raise ToolError(_describe_validation(name, error.__cause__)) from error
+                    problems = error.__cause__.errors(include_url=False, include_input=False)
+                    found = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5]]
+                    validation = str(InputError("an argument cannot be used", where=name, found=found))
+                    raise ToolError(validation) from error
                 raise
 
     questions = RunQuestions(place)
@@ -114,9 +117,3 @@ def _check_call(tools: dict[str, dict[str, Any]], name: str, arguments: dict[str
     known = tools[name].get("properties", {})
     if unknown := [argument[:100] for argument in arguments if argument not in known]:
         raise ToolError(str(InputError("unknown argument", where=name, found=unknown, allowed=known)))
-
-
-def _describe_validation(name: str, error: ValidationError) -> str:
-    problems = error.errors(include_url=False, include_input=False)
-    found = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5]]
-    return str(InputError("an argument cannot be used", where=name, found=found))

@@ -102,7 +102,11 @@ class RunQuestions:
         record = stored.record
         headline, _ = read_headline_and_charts(stored)
         names = ("command", "package_version", "git_commit", "duration_s", "failure", "config", "inputs", "host")
-        tables = [_describe_table_entry(stored, name) for name in stored.list_table_names()]
+        tables = []
+        for name in stored.list_table_names():
+            entry = stored.table_entry(name)
+            table_entry = {"name": name, "rows": entry.get("rows"), "meaning": entry.get("meaning")}
+            tables.append(table_entry)
         document = (
             _describe_run(stored)
             | {"report": _find_report(stored), "key_numbers": headline.get("key_numbers") or [], "tables": tables}
@@ -336,11 +340,6 @@ def _describe_verdict(run: StoredRun) -> Document:
     """Status and verdict of a run, with the reasons and objection why it is not valid: no figure is told without."""
     known = {"status": run.state, "verdict": run.verdict, "reasons": run.record["reasons"]}
     return to_document(known | {"objection": run.objection or None})
-
-
-def _describe_table_entry(run: StoredRun, name: str) -> Document:
-    entry = run.table_entry(name)
-    return {"name": name, "rows": entry.get("rows"), "meaning": entry.get("meaning")}
 
 
 def _describe_column(read: RunTable, name: str) -> Document:

@@ -46,7 +46,13 @@ def _build_test(column: pl.Expr, sign: str, value: Any, name: str, dtype: pl.Dat
 
     if value is None and sign in ("=", "!="):
         return column.is_null() if sign == "=" else column.is_not_null()
-    if not _has_type(value, dtype):
+    if isinstance(value, bool):
+        has_type = bool(dtype == pl.Boolean)
+    elif isinstance(value, int | float):
+        has_type = dtype.is_numeric()
+    else:
+        has_type = isinstance(value, str) and bool(dtype == pl.String)
+    if not has_type:
         raise InputError("value of another type", where=name, found=repr(value)[:100], allowed=str(dtype))
     literal = pl.lit(value)
     tests = {
@@ -58,13 +64,3 @@ def _build_test(column: pl.Expr, sign: str, value: Any, name: str, dtype: pl.Dat
         "<=": column <= literal,
     }
     return tests[sign] & column.is_not_nan() if dtype.is_float() else tests[sign]
-
-
-def _has_type(value: Any, dtype: pl.DataType) -> bool:
-    import polars as pl
-
-    if isinstance(value, bool):
-        return bool(dtype == pl.Boolean)
-    if isinstance(value, int | float):
-        return dtype.is_numeric()
-    return isinstance(value, str) and bool(dtype == pl.String)

@@ -165,7 +165,7 @@ def parse_time(text: Any) -> datetime | None:
 
 def build_table_entry(table: Table, rows: int) -> Json:
     """The entry of a table in run.json, with the key and interval columns that comparisons of runs need."""
-    from workbench.runs.compare import find_interval_columns
+    from workbench.runs.columns import find_interval_columns
 
     numeric = [column.name for column in table.columns if column.dtype in ("int", "float")]
     units = {column.name: column.unit for column in table.columns if column.unit}
@@ -431,7 +431,15 @@ def start_run(
     if folder is None:
         folder = (Path(out) if out is not None else default_out()) / area / run_id
     folder = Path(folder).absolute()
-    _refuse_other_area(folder, area)
+    # A named folder may be written again, but only by runs of the same area.
+    with contextlib.suppress(InputError):
+        if (existing := load_run(folder)).area != area:
+            raise ConfigError(
+                "the folder holds a run of another area",
+                where=folder,
+                found=f"run {existing.run_id} ({existing.area})",
+                do="choose another folder with --out DIR",
+            )
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)
         acquire_lock(folder)
@@ -512,18 +520,6 @@ def _is_own_kernel(folder: Path) -> bool:
     """Whether this process is the kernel of a run, which its runner ends."""
     run_dir = os.environ.get(RUN_DIR_VARIABLE)
     return run_dir is not None and Path(run_dir).absolute() == folder
-
-
-def _refuse_other_area(folder: Path, area: str) -> None:
-    """A named folder may be written again, but only by runs of the same area."""
-    with contextlib.suppress(InputError):
-        if (existing := load_run(folder)).area != area:
-            raise ConfigError(
-                "the folder holds a run of another area",
-                where=folder,
-                found=f"run {existing.run_id} ({existing.area})",
-                do="choose another folder with --out DIR",
-            )
 
 
 def _refuse_secrets(config: Mapping[str, Any]) -> None:

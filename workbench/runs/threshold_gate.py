@@ -405,27 +405,24 @@ def build_gate(
     for area, rule, name in compared:
         if parse_baseline_words(name) is None:
             baselines[name] = baselines.get(name) or find_run(name)
-            _check_baseline(baselines[name], area, rule, rules.path)
+            baseline = baselines[name]
+            where = f"{rules.path}, {area}: {rule.sentence}"
+            if baseline.area != area:
+                raise ConfigError("baseline run is of another area", where=where, found=baseline.area)
+            if baseline.objection:
+                raise ConfigError(
+                    "baseline run is not valid",
+                    where=where,
+                    found=f"{baseline.run_id}: {baseline.objection}",
+                    allowed="a finished, valid run",
+                    do="name another, as 'last valid', or find one: workbench runs list --verdict valid",
+                )
+            table = rule.table or rule.rows
+            if table and table not in baseline.list_table_names():
+                raise ConfigError(
+                    "baseline run has no such table", where=where, found=table, allowed=baseline.list_table_names()
+                )
     return ThresholdGate(rules, baselines, place)
-
-
-def _check_baseline(baseline: StoredRun, area: str, rule: Rule, path: Path) -> None:
-    where = f"{path}, {area}: {rule.sentence}"
-    if baseline.area != area:
-        raise ConfigError("baseline run is of another area", where=where, found=baseline.area)
-    if baseline.objection:
-        raise ConfigError(
-            "baseline run is not valid",
-            where=where,
-            found=f"{baseline.run_id}: {baseline.objection}",
-            allowed="a finished, valid run",
-            do="name another, as 'last valid', or find one: workbench runs list --verdict valid",
-        )
-    table = rule.table or rule.rows
-    if table and table not in baseline.list_table_names():
-        raise ConfigError(
-            "baseline run has no such table", where=where, found=table, allowed=baseline.list_table_names()
-        )
 
 
 def _find_baseline_run(name: str, path: Path, place: str | Path) -> StoredRun:
@@ -566,7 +563,14 @@ def _find_limit_problem(rule: Rule, name: str, value: Any) -> str | None:
             raise _CannotBeCheckedError(
                 f"{rule.figure} is {format_number(value)}, which is of another kind than the limit"
             )
-        if not _is_equal(value, rule.equals):
+        if value == rule.equals or not isinstance(value, float):
+            is_equal = bool(value == rule.equals)
+        else:
+            try:
+                is_equal = math.isclose(value, float(rule.equals))
+            except OverflowError:  # an integer of more than 308 digits
+                is_equal = False
+        if not is_equal:
             return f"{name}: {format_number(value)}"
     lower = rule.at_least if rule.at_least is not None else -math.inf
     upper = rule.at_most if rule.at_most is not None else math.inf
@@ -575,15 +579,6 @@ def _find_limit_problem(rule: Rule, name: str, value: Any) -> str | None:
     if isinstance(value, int | float) and not lower <= value <= upper:
         return f"{name}: {format_number(value)}"
     return None
-
-
-def _is_equal(value: Any, wanted: Any) -> bool:
-    if value == wanted or not isinstance(value, float):
-        return bool(value == wanted)
-    try:
-        return math.isclose(value, float(wanted))
-    except OverflowError:  # an integer of more than 308 digits
-        return False
 
 
 def _format_value_range(figures: list[tuple[str, Any]]) -> str:

@@ -92,7 +92,11 @@ def _count_wrong_gangs(run: Analysis) -> int:
     claimed = run.gangs.filter(pl.col("complete")).select("index", pl.col("pods").alias("needed"), "complete_s")
     bound = run.pods.join(claimed, on="index", how="inner").filter(
         (pl.col("scheduled_s") <= pl.col("complete_s"))
-        & (pl.col("ended_s").is_null() | (pl.col("ended_s") > pl.col("complete_s")) | _ended_at_binding_expr())
+        & (
+            pl.col("ended_s").is_null()
+            | (pl.col("ended_s") > pl.col("complete_s"))
+            | ((pl.col("scheduled_s") == pl.col("complete_s")) & (pl.col("ended_s") <= pl.col("scheduled_s")))
+        )
     )
     level = bound.group_by("index").agg(pl.col("uid").n_unique().alias("level"))
     short = claimed.join(level, on="index", how="left").filter(pl.col("level").fill_null(0) < pl.col("needed"))
@@ -100,11 +104,6 @@ def _count_wrong_gangs(run: Analysis) -> int:
         (pl.col("scheduled") > pl.col("pods")) | (pl.col("complete_s").is_null() & pl.col("complete"))
     )
     return short.height + more.height
-
-
-def _ended_at_binding_expr() -> pl.Expr:
-    """Bound and ended within one list, at the moment in question."""
-    return (pl.col("scheduled_s") == pl.col("complete_s")) & (pl.col("ended_s") <= pl.col("scheduled_s"))
 
 
 def _count_share_mismatches(run: Analysis) -> int:

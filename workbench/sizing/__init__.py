@@ -3,6 +3,16 @@
 Flow: load (HTTP, function, virtual time, imported file) → `requests`, `steps` → points, quantiles → GPU estimates →
 verification, manifests
 
+Map, from what goes in to what comes out:
+
+    sizing.load.measurement_sources.open_measurements(NotebookConfig) -> Measurements
+    sizing.estimation.step_points.assess_steps(requests, steps) -> DataFrame: which levels count, or why not
+    sizing.estimation.gpu_estimates.select_usable_levels(points, Goal) -> Level
+    sizing.estimation.gpu_estimates.estimate_gpus(requests, steps, points, Goal) -> DataFrame
+    sizing.estimation.sizing_answer.compute_answer(requests, steps, Goal) -> SizingAnswer
+    sizing.estimation.verification.verify_count(GPUs) -> DataFrame
+    sizing.study.build_study(NotebookConfig, Run) -> Study
+
 >>> from workbench import sizing
 >>> levels = {c: {"llm_latency_p95": 0.5 + 0.1 * c, "workflow_runtime_p95": 3.5 + 0.6 * c} for c in (1, 2, 4, 8)}
 >>> done = sizing.calculate(levels=levels, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)
@@ -19,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workbench.sizing.compat_nat.calc_file import SizingMetrics
     from workbench.sizing.compat_nat.calculator import CalculationResult
+
+__all__ = ["calculate", "charts", "config", "study", "tables"]
 
 
 def calculate(

@@ -84,9 +84,14 @@ def chart_ladder(
     layers = [*_capacity_layers(estimate), *_curve_layers(curve, drawn, estimate), *_step_layers(drawn, estimate)]
     layers += build_limit_line(estimate["limit_s"], "value_s", axis="y")
     unvalued = frame.height - drawn.height
+    if estimate["capacity_low"] is None or estimate["capacity_high"] is None:
+        capacity_interval = "" if estimate["capacity"] is None else "the capacity has no whole interval"
+    else:
+        ends = format_ends(estimate["capacity_low"], estimate["capacity_high"])
+        capacity_interval = f"band: 90 % interval of what they carry, {ends}"
     note = join_sentences(
         "dots: steps with their 90 % intervals",
-        _describe_capacity_interval(estimate),
+        capacity_interval,
         f"{unvalued} steps whose quantile falls among failures are not drawn" if unvalued else "",
     )
     return finish_chart(alt.layer(*layers), _capacity_title(estimate), note, frame, height=320)
@@ -212,13 +217,6 @@ def _capacity_title(estimate: dict[str, Any]) -> str:
     )
     carry = "carries" if estimate["test_gpus"] == 1 else "carry"
     return f"{_format_gpus(estimate['test_gpus'])} {carry} {load} with {quantile} within {estimate['limit_s']:g} s"
-
-
-def _describe_capacity_interval(estimate: dict[str, Any]) -> str:
-    if estimate["capacity_low"] is None or estimate["capacity_high"] is None:
-        return "" if estimate["capacity"] is None else "the capacity has no whole interval"
-    ends = format_ends(estimate["capacity_low"], estimate["capacity_high"])
-    return f"band: 90 % interval of what they carry, {ends}"
 
 
 def _load_axis(frame: pl.DataFrame, estimate: dict[str, Any], name: str = "load") -> Any:

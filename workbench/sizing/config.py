@@ -22,6 +22,7 @@ from workbench.sizing.estimation import metrics
 from workbench.sizing.load.arrival_processes import ArrivalName
 from workbench.sizing.load.level_ladder import Ladder
 from workbench.sizing.load.request_trace import TimeUnit, TraceReplay
+from workbench.sizing.load.session_plan import USUAL_ANSWER_TOKENS, USUAL_TOKENS_PER_S, SessionPlan
 from workbench.sizing.simulation.cluster_model import Service
 from workbench.stats.littles_law import count_users_at_once
 
@@ -199,6 +200,14 @@ class SweepConfig(StrictModel):
         return self.arrivals != "users"
 
     @property
+    def session_plan(self) -> SessionPlan | None:
+        """Plan of its sessions; null without sessions or without think time, whose answers decide all."""
+        if self.is_open or self.turns == 1 or not self.think_time_s:
+            return None
+        answer_s = (self.output_tokens or USUAL_ANSWER_TOKENS) / USUAL_TOKENS_PER_S
+        return SessionPlan(self.turns, self.think_time_s, answer_s, self.least_samples, tuple(self.users or ()))
+
+    @property
     def trace_replay(self) -> TraceReplay:
         """What is read of the trace, and how."""
         return TraceReplay(self.trace_from_s, self.trace_for_s, self.trace_unit, self.trace_block)
@@ -301,7 +310,9 @@ def _check_url_without_credentials(url: str, name: str = "url") -> None:
         raise ValueError(f"{name} holds a user or password; use --header-env Authorization=VARIABLE")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError(f"{name} must be like http://HOST:PORT")
-    if named := [name for name in _list_query_names(parts.query) if redaction.is_secret_name(name)]:
+    if named := [
+        name for name in [pair.partition("=")[0] for pair in parts.query.split("&")] if redaction.is_secret_name(name)
+    ]:
         raise ValueError(f"{name} holds a secret ({named[0]}) in its query; use --header-env")
 
 
@@ -316,10 +327,6 @@ def _find_secret_key(value: Any) -> str | None:
     elif isinstance(value, list):
         return next((secret_key for item in value if (secret_key := _find_secret_key(item)) is not None), None)
     return None
-
-
-def _list_query_names(query: str) -> list[str]:
-    return [pair.partition("=")[0] for pair in query.split("&")]
 
 
 def confirm_target(config: SweepConfig) -> None:
@@ -457,12 +464,10 @@ class NotebookConfig(StrictModel):
 
     @property
     def _users_at_once(self) -> tuple[float, str]:
-        from workbench.sizing.load.session_plan import SessionPlan
-
         length_s = self.session_length_s
         if length_s is None:
             asked = {"protocol": "openai", "url": "http://127.0.0.1", "model": "any"} | self.sweep_settings
-            plan = SessionPlan.from_config(build_sweep_config(**asked | {"goals": self.parsed_goals}))
+            plan = build_sweep_config(**asked | {"goals": self.parsed_goals}).session_plan
             if plan is None:
                 do = "set session_length_s, or turns and think_time_s"
                 raise ConfigError("sessions of unknown length", where="users_per_hour", do=do)

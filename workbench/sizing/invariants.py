@@ -44,6 +44,12 @@ def _check_points(measured: Measurements, answer: SizingAnswer) -> list[tuple[st
         (pl.col("sent_s") < pl.col("intended_s") - 1e-9) | (pl.col("ended_s") < pl.col("sent_s"))
     )
     timed = measured.requests.filter((pl.col("outcome") != "ok") & pl.col("runtime_s").is_not_null())
+    # Count steps of closed loops without think time whose requests in flight are not the number of users.
+    closed = measured.steps.filter((pl.col("loop") == "closed") & (pl.col("think_s") == 0)).select("step", "clock")
+    both = points.filter(pl.col("verdict").is_in(USABLE_VERDICTS)).join(closed, on="step")
+    share = pl.col("in_flight") / pl.col("load")
+    least = pl.when(pl.col("clock") == "virtual").then(1 - MAX_UNHELD_FRACTION).otherwise(MIN_HELD_FRACTION)
+    steps_below_load = both.filter((share < least) | (share > 1 + MAX_UNHELD_FRACTION)).height
     return [
         (
             "steps whose requests are not warm-up, kept and tail together",
@@ -55,17 +61,8 @@ def _check_points(measured: Measurements, answer: SizingAnswer) -> list[tuple[st
         ),
         ("requests sent before their time, or ended before they were sent", late.height),
         ("failed requests with a latency", timed.height),
-        ("valid steps with another number in flight than users", _count_steps_below_load(measured, points)),
+        ("valid steps with another number in flight than users", steps_below_load),
     ]
-
-
-def _count_steps_below_load(measured: Measurements, points: pl.DataFrame) -> int:
-    """Count steps of closed loops without think time whose requests in flight are not the number of users."""
-    closed = measured.steps.filter((pl.col("loop") == "closed") & (pl.col("think_s") == 0)).select("step", "clock")
-    both = points.filter(pl.col("verdict").is_in(USABLE_VERDICTS)).join(closed, on="step")
-    share = pl.col("in_flight") / pl.col("load")
-    least = pl.when(pl.col("clock") == "virtual").then(1 - MAX_UNHELD_FRACTION).otherwise(MIN_HELD_FRACTION)
-    return both.filter((share < least) | (share > 1 + MAX_UNHELD_FRACTION)).height
 
 
 def _check_intervals(answer: SizingAnswer) -> list[tuple[str, float]]:

@@ -108,7 +108,14 @@ class Study:
     def notes(self) -> tuple[str, ...]:
         """Source of the figures, steps that were left out, the true requirement."""
         points = self.found.points
-        left_out = _note_unused_steps(points)
+        # Notes on the steps that no estimate uses, by verdict, with the reason at the lowest load.
+        left_out = []
+        unused = points.filter(~pl.col("verdict").is_in(USABLE_VERDICTS)).sort("load")
+        for (kind,), rows in unused.group_by(["verdict"], maintain_order=True):
+            first = rows.row(0, named=True)
+            unit = "users" if first["load_unit"] == "users" else "a second"
+            counted = f"{rows.height} of {points.height} steps excluded as {kind}"
+            left_out.append(f"{counted}: at {first['load']:g} {unit}, {first['reason']}.")
         at_levels = [f"{note}." for note in list_point_notes(points)]
         return (
             f"Measured: {self.measured.how}.",
@@ -262,21 +269,14 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
         if measured.verify is not None and answer.recommended is not None:
             table = verify_count(measured.verify, answer.recommended)
             answer = answer.with_verification(table) if table.height else answer
-    study = _add_comparisons(config, measured, answer)
-    for declared, frame in study.tables():
-        run.write_table(declared, frame)
-    return study
-
-
-def _add_comparisons(config: NotebookConfig, measured: Measurements, answer: SizingAnswer) -> Study:
-    """The answer beside those of other methods, and the tables of the charts."""
+    # The answer beside those of other methods, and the tables of the charts.
     row = answer.binding or answer.estimates.row(0, named=True)
     goal = next(goal for goal in measured.goals if goal.name == row["target"])
     levels = list_levels_by_gpus(measured.requests, measured.steps, answer.points, goal)
     truth = _find_truth(config, measured, answer)
     loads = answer.points["load"].to_list()
     burst = _estimate_gpus_like_toolkit(config, measured, goal, loads) if truth is not None else None
-    return Study(
+    study = Study(
         config,
         measured,
         answer,
@@ -292,6 +292,9 @@ def _add_comparisons(config: NotebookConfig, measured: Measurements, answer: Siz
         truth,
         levels,
     )
+    for declared, frame in study.tables():
+        run.write_table(declared, frame)
+    return study
 
 
 def _find_truth(config: NotebookConfig, measured: Measurements, answer: SizingAnswer) -> TrueRequirement | None:
@@ -322,21 +325,6 @@ def _estimate_gpus_like_toolkit(
         return None  # its runs have neither sessions nor think time
     largest = measured.service.model_copy(update={"gpus": max(config.gpu_counts)})
     return estimate_like_toolkit(largest, goal, config.load, loads, seed=config.seed)
-
-
-def _note_unused_steps(points: pl.DataFrame) -> list[str]:
-    """Notes on the steps that no estimate uses, by verdict, with the reason at the lowest load.
-
-    `points`: Table POINTS.
-    """
-    notes = []
-    unused = points.filter(~pl.col("verdict").is_in(USABLE_VERDICTS)).sort("load")
-    for (kind,), rows in unused.group_by(["verdict"], maintain_order=True):
-        first = rows.row(0, named=True)
-        unit = "users" if first["load_unit"] == "users" else "a second"
-        counted = f"{rows.height} of {points.height} steps excluded as {kind}"
-        notes.append(f"{counted}: at {first['load']:g} {unit}, {first['reason']}.")
-    return notes
 
 
 def _note_truth(truth: TrueRequirement | None) -> list[str]:

@@ -52,7 +52,16 @@ def build_key_numbers(answer: SizingAnswer) -> list[KeyNumber]:
     if answer.sessions_per_hour is not None:
         sessions = f"of {answer.session_turns:.2g} turns, {format_number(answer.session_s)} s"
         numbers.append(("sessions", answer.sessions_per_hour, "an hour", sessions))
-    numbers += [*_verification_number(answer, row), *_serving_numbers(answer, row)]
+    # Key number of the verification for one target: value in seconds with its interval, null if not verified.
+    name = f"{format_quantile(row['metric'], row['q'])} at that load"
+    if answer.verification is None or not answer.verification.height:
+        number = [(name, None, "s", "not verified")]
+    else:
+        verdict_row = answer.verification.filter(target=row["target"]).row(0, named=True)
+        interval = _format_interval(verdict_row["low_s"], verdict_row["high_s"])
+        note = f"{interval} {verdict_row['verdict']}, {verdict_row['scope']}"
+        number = [(name, verdict_row["value_s"], "s", note)]
+    numbers += [*number, *_serving_numbers(answer, row)]
     slope = row["slope_gpus"]
     numbers.append(("straight-line method", slope, "GPUs", "slope-based, the same points, no interval"))
     return numbers[:MAX_KEY_NUMBERS]
@@ -60,17 +69,6 @@ def build_key_numbers(answer: SizingAnswer) -> list[KeyNumber]:
 
 def _capacity_label(gpus: int) -> str:
     return f"{gpus} test GPU{' carries' if gpus == 1 else 's carry'}"
-
-
-def _verification_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
-    """Key number of the verification for one target: value in seconds with its interval, null if not verified."""
-    name = f"{format_quantile(row['metric'], row['q'])} at that load"
-    if answer.verification is None or not answer.verification.height:
-        return [(name, None, "s", "not verified")]
-    verdict_row = answer.verification.filter(target=row["target"]).row(0, named=True)
-    interval = _format_interval(verdict_row["low_s"], verdict_row["high_s"])
-    note = f"{interval} {verdict_row['verdict']}, {verdict_row['scope']}"
-    return [(name, verdict_row["value_s"], "s", note)]
 
 
 def _serving_numbers(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
@@ -148,36 +146,29 @@ def list_next_steps(answer: SizingAnswer, config: NotebookConfig | None = None) 
             f"Do not plan with {_format_gpu_count(gpus)} yet: correct the reasons above, then measure again.",
             after,
         ]
-    return [_step_for_verdicts(answer, row, gpus, verdicts, config), after]
-
-
-def _step_for_verdicts(
-    answer: SizingAnswer, row: dict[str, Any], gpus: int, verdicts: set[str], config: NotebookConfig | None
-) -> str:
-    """Next step after the verification of `gpus`, by the set of its verdicts; empty if it was not made."""
+    # Next step after the verification of `gpus`, by the set of its verdicts; empty if it was not made.
     counted = _format_gpu_count(gpus)
     if "failed" in verdicts:
         targets = answer.verification.filter(pl.col("verdict") == "failed") if answer.verification is not None else None
         missed = "" if targets is None else ", ".join(targets["target"].to_list())
-        return f"Do not plan with {counted}: driven with its load, {missed} failed. Measure more GPU counts."
-    if verdicts == {"held"}:
+        for_verdicts = f"Do not plan with {counted}: driven with its load, {missed} failed. Measure more GPU counts."
+    elif verdicts == {"held"}:
         service = "a service like the simulated one" if answer.simulated else "this service"
-        return f"Plan with {counted} for {service}. To deploy it: `{_manifests_command(row, answer.points, gpus)}`."
-    if verdicts:
+        # Command that writes the manifests, with the requests in flight (not the users) that one GPU carries.
+        each = math.floor(estimate_in_flight_per_replica(row, answer.points, 1) or 0)
+        command = f"workbench sizing manifests --gpus {gpus} --in-flight {each or 'N'}"
+        for_verdicts = f"Plan with {counted} for {service}. To deploy it: `{command}`."
+    elif verdicts:
         carried = f"{answer.load:g}" if config is None else format_parameters(config)
         other_settings = (
             [] if config is None else [setting for setting in config.settings if not setting.startswith("most_samples")]
         )
         settings = json.dumps([*other_settings, "most_samples=20000"])
         more = f"`workbench run sizing -p users={carried} -p 'settings={settings}'`"
-        return f"Not decided whether {counted} are enough: measure more requests before you plan, {more}."
-    return f"Verify {counted} before you plan with them: `workbench sizing verify SWEEP --gpus {gpus}`."
-
-
-def _manifests_command(row: dict[str, Any], points: pl.DataFrame, gpus: int) -> str:
-    """Command that writes the manifests, with the requests in flight (not the users) that one GPU carries."""
-    each = math.floor(estimate_in_flight_per_replica(row, points, 1) or 0)
-    return f"workbench sizing manifests --gpus {gpus} --in-flight {each or 'N'}"
+        for_verdicts = f"Not decided whether {counted} are enough: measure more requests before you plan, {more}."
+    else:
+        for_verdicts = f"Verify {counted} before you plan with them: `workbench sizing verify SWEEP --gpus {gpus}`."
+    return [for_verdicts, after]
 
 
 def _format_gpu_count(gpus: int) -> str:

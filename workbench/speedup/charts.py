@@ -95,7 +95,10 @@ def chart_operator_times(operator_times: pl.DataFrame, *, top: int) -> alt.Chart
 
     `operator_times`: Table OPERATOR_TIMES.
     """
-    labelled = operator_times.with_columns(label=pl.format("{} · {}", "operator", "metric") + _where_expr())
+    labelled = operator_times.with_columns(
+        label=pl.format("{} · {}", "operator", "metric")
+        + pl.when(pl.col("where") == "driver").then(pl.lit(" (driver)")).otherwise(pl.lit(""))
+    )
     return charts.bars(
         labelled,
         title="Time that operators report, summed over tasks",
@@ -105,10 +108,6 @@ def chart_operator_times(operator_times: pl.DataFrame, *, top: int) -> alt.Chart
         top=top,
         subtitle="times nest: a codegen span includes its operators",
     )
-
-
-def _where_expr() -> pl.Expr:
-    return pl.when(pl.col("where") == "driver").then(pl.lit(" (driver)")).otherwise(pl.lit(""))
 
 
 @takes_frames
@@ -188,7 +187,7 @@ def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
         factor_ratio=pl.col("factor"),
         weak=pl.col("quality") == "weak",
         decided=pl.col("verdict").is_in(DECIDED),
-        n=_sessions_expr(),
+        n=pl.format("{} and {} sessions x {} passes", "n_baseline_sessions", "n_candidate_sessions", "n_passes"),
     )
     return charts.forest(
         drawn,
@@ -204,11 +203,6 @@ def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> al
         comparisons=factors.height,
         subtitle="most time on top" + (f" · {one_sided} on one side only: see the table" if one_sided else ""),
     )
-
-
-def _sessions_expr() -> pl.Expr:
-    """Sessions and passes behind a factor, as text."""
-    return pl.format("{} and {} sessions x {} passes", "n_baseline_sessions", "n_candidate_sessions", "n_passes")
 
 
 @takes_frames

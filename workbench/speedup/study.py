@@ -221,9 +221,30 @@ def build_study(config: PairConfig | FleetConfig | ProfileConfig, run: Run) -> S
     mode = config.mode if isinstance(config, NotebookConfig) else None
     study: Study
     if isinstance(config, FleetConfig) or (isinstance(config, NotebookConfig) and mode == "fleet"):
-        study = _study_fleet(config, run)
+        overrides = parse_factors(config.set_factors)
+        terms = QualificationTerms(
+            baseline_price_per_h=config.price_baseline_per_h,
+            candidate_price_per_h=config.price_candidate_per_h,
+            level=config.level,
+            currency=config.currency if isinstance(config, FleetConfig) else "",
+        )
+        pair: Pair | None = None
+        if config.factors_file:
+            run.add_input(config.factors_file)
+            model = load_factor_model(config.factors_file)
+        else:
+            pair, calibrated = _calibrate_recording(config, run)
+            model = calibrated.model
+        model.build_factors(overrides)  # Refuses a wrong name before logs are read.
+        for path in config.logs:
+            run.add_input(path, digest=False)
+        fleet = measure_fleet(config.logs, cache=open_default_cache())
+        qualified = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
+        study = FleetStudy(qualified, model, pair)
     elif isinstance(config, ProfileConfig) and mode in (None, "profile"):
-        study = _study_profile(config, run)
+        facts = read_event_logs(config.event_log)  # First: its error is the clearest for a path that is not a log.
+        run.add_input(config.event_log)
+        study = ProfileStudy(build_profile(facts, sql_ids=config.sql_ids), facts)
     else:
         assert isinstance(config, PairConfig)
         study = _study_pair(config, run)
@@ -298,32 +319,3 @@ def _study_pair(config: PairConfig, run: Run) -> PairStudy:
         plans=read_candidate_plans(pair.measured, pair.candidate),
     )
     return PairStudy(pair, calibrated, left_out, what_if, seed_note)
-
-
-def _study_fleet(config: FleetConfig | NotebookConfig, run: Run) -> FleetStudy:
-    overrides = parse_factors(config.set_factors)
-    terms = QualificationTerms(
-        baseline_price_per_h=config.price_baseline_per_h,
-        candidate_price_per_h=config.price_candidate_per_h,
-        level=config.level,
-        currency=config.currency if isinstance(config, FleetConfig) else "",
-    )
-    pair: Pair | None = None
-    if config.factors_file:
-        run.add_input(config.factors_file)
-        model = load_factor_model(config.factors_file)
-    else:
-        pair, calibrated = _calibrate_recording(config, run)
-        model = calibrated.model
-    model.build_factors(overrides)  # Refuses a wrong name before logs are read.
-    for path in config.logs:
-        run.add_input(path, digest=False)
-    fleet = measure_fleet(config.logs, cache=open_default_cache())
-    qualified = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
-    return FleetStudy(qualified, model, pair)
-
-
-def _study_profile(config: ProfileConfig, run: Run) -> ProfileStudy:
-    facts = read_event_logs(config.event_log)  # First: its error is the clearest for a path that is not a log.
-    run.add_input(config.event_log)
-    return ProfileStudy(build_profile(facts, sql_ids=config.sql_ids), facts)

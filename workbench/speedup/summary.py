@@ -35,7 +35,13 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
         ("queries", calibrated.pairs.height, "", _format_verdict_counts(calibrated.pairs)),
         ("operators", calibrated.factors.height, "", _format_verdict_counts(calibrated.factors)),
     ]
-    noise = _list_noise_numbers(measure_noise_variance(calibrated))
+    # How far a query's mean ratio moves from session to session; none where one session a side cannot show it.
+    noise_variance = measure_noise_variance(calibrated)
+    if noise_variance is None:
+        noise = []
+    else:
+        note = f"standard deviation over sessions, v = {format_number(noise_variance)}"
+        noise = [("noise of a query's ratio", 100 * noise_variance**0.5, "%", note)]
     if validation is None:
         return [*numbers, *noise]
     score = validation.scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
@@ -48,14 +54,6 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
         ("error of predictions", round(off), "%", f"{guess}; {held}"),
         *noise,
     ]
-
-
-def _list_noise_numbers(noise_variance: float | None) -> list[KeyNumber]:
-    """How far a query's mean ratio moves from session to session; none where one session a side cannot show it."""
-    if noise_variance is None:
-        return []
-    note = f"standard deviation over sessions, v = {format_number(noise_variance)}"
-    return [("noise of a query's ratio", 100 * noise_variance**0.5, "%", note)]
 
 
 def _format_verdict_counts(frame: pl.DataFrame) -> str:
@@ -151,16 +149,19 @@ def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) ->
         steps.append(f"Do not move {slower} application{'' if slower == 1 else 's'}: predicted to get slower.")
     if qualified.operators_at_stake.height:
         row = qualified.operators_at_stake.sort("baseline_s", descending=True).row(0, named=True)
-        steps.append(_format_operator_at_stake(row["operator"], row["n_queries"], unknown=row["kind"] == "unknown"))
+        operator = row["operator"]
+        n_queries = row["n_queries"]
+        unknown = row["kind"] == "unknown"
+        where = "1 query" if n_queries == 1 else f"{n_queries} queries"
+        if unknown:
+            # The candidate may support it: the recording had no query with it.
+            operator_at_stake = (
+                f"{operator} has no factor yet ({where}): record a query that uses it, `workbench speedup record`."
+            )
+        else:
+            operator_at_stake = f"{operator} is not accelerated ({where}): ask for its support first."
+        steps.append(operator_at_stake)
     return steps[:3] if len(steps) > 1 else [*steps, "Run one of them on both engines: `workbench speedup record`."]
-
-
-def _format_operator_at_stake(operator: str, n_queries: int, *, unknown: bool) -> str:
-    where = "1 query" if n_queries == 1 else f"{n_queries} queries"
-    if unknown:
-        # The candidate may support it: the recording had no query with it.
-        return f"{operator} has no factor yet ({where}): record a query that uses it, `workbench speedup record`."
-    return f"{operator} is not accelerated ({where}): ask for its support first."
 
 
 def list_profile_next_steps(profile: Profile) -> list[str]:

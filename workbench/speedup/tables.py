@@ -221,6 +221,7 @@ WALL_PARTS = Table(
         Column("slot_share", "float", "Share of the slot time.", "share", nullable=True, added=True),
     ),
 )
+FINDINGS_CAPTION = "Where time was lost, most seconds first; a second may be in several rows"
 FINDINGS = Table(
     "findings",
     "Where time was lost and what to try, most seconds at stake first; a second may be in several rows. Findings "

@@ -158,21 +158,14 @@ def _resample_limits(
     `goal`: Log latency whose load is wanted.
     """
     levels, place, runs = groups
-    residuals = _scale_residuals(logs, place, runs)
+    # Deviations from the mean of the load, scaled to the spread of runs; only of loads with several runs.
+    means = np.bincount(place, logs) / runs
+    scaled = (logs - means[place]) * np.sqrt(runs[place] / np.maximum(runs[place] - 1, 1))
+    residuals = np.asarray(scaled[runs[place] > 1])
     if not len(residuals):
         return None
     noise = np.random.default_rng(seed).choice(residuals, size=(draws, len(logs)))
     return np.sort([_invert_fit(levels, _fit_isotonic(fitted[place] + row, place, runs), goal) for row in noise])
-
-
-def _scale_residuals(logs: Floats, place: npt.NDArray[np.intp], runs: npt.NDArray[np.intp]) -> Floats:
-    """Deviations from the mean of the load, scaled to the spread of runs; only of loads with several runs.
-
-    `logs`: Log latencies. `place`: Index of the load of each. `runs`: Number of values of each load.
-    """
-    means = np.bincount(place, logs) / runs
-    scaled = (logs - means[place]) * np.sqrt(runs[place] / np.maximum(runs[place] - 1, 1))
-    return np.asarray(scaled[runs[place] > 1])
 
 
 def _fit_isotonic(logs: Floats, place: npt.NDArray[np.intp], runs: npt.NDArray[np.intp]) -> Floats:

@@ -212,17 +212,14 @@ def _sum_autocorrelations(series: Floats) -> float:
     power = float(centred @ centred)
     if n < 20 or not power:
         return 1.0
-    correlations = _compute_autocovariances(centred, n // 10)[1:] / power
+    # Compute the sums of lagged products of a centred series for all lags below `lags`, by FFT.
+    lags = n // 10
+    size = 1 << (2 * len(centred) - 1).bit_length()
+    spectrum = np.fft.rfft(centred, size)
+    correlations = np.fft.irfft(spectrum * spectrum.conj(), size)[:lags][1:] / power
     noise = np.flatnonzero(correlations < 1.645 / np.sqrt(n))
     significant = correlations[: noise[0]] if len(noise) else correlations
     return 1.0 + 2 * float(significant.sum())
-
-
-def _compute_autocovariances(centred: Floats, lags: int) -> Floats:
-    """Compute the sums of lagged products of a centred series for all lags below `lags`, by FFT."""
-    size = 1 << (2 * len(centred) - 1).bit_length()
-    spectrum = np.fft.rfft(centred, size)
-    return np.fft.irfft(spectrum * spectrum.conj(), size)[:lags]
 
 
 def choose_block_length(values: Floats, q: float) -> int:

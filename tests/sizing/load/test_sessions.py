@@ -71,7 +71,7 @@ def test_a_failure_ends_a_session_and_no_turns_have_no_history() -> None:
 
 def plan_of(**settings: Any) -> SessionPlan | None:
     given = {"turns": 5, "think_time_s": 20, "output_tokens": 300, "users": [100]} | settings
-    return SessionPlan.from_config(build_sweep_config(url="http://127.0.0.1:9", **TARGET, **given))
+    return build_sweep_config(url="http://127.0.0.1:9", **TARGET, **given).session_plan
 
 
 @pytest.mark.parametrize(

@@ -471,7 +471,10 @@ def _estimate_levels(session: Session, series: Series, metric: PlannedMetric, ar
         for level in dict.fromkeys(arm.factors[name] for arm in arms)
         if level != base.factors[name]
     ]
-    design = _build_design(used, columns)
+    # Design matrix of the dimensions, (arms, columns): 1 where the arm has the level of a column, else 0.
+    design = np.array([[float(arm.factors[name] == level) for name, level in columns] for arm in used]).reshape(
+        len(used), len(columns)
+    )
     fitted = _fit_rounds(design, logs) if len(rounds) and len(used) > 1 else None
     for place, (name, level) in enumerate(columns):
         count = sum(arm.factors[name] == level for arm in used)
@@ -481,13 +484,6 @@ def _estimate_levels(session: Session, series: Series, metric: PlannedMetric, ar
             interval = _estimate_interval(fitted[0][:, place], session)
             worst = _find_worst_arm(fitted[1], used, (name, level), session)
         yield _Level(metric, name, level, base.factors[name], interval, count, worst, reason)
-
-
-def _build_design(arms: Sequence[Arm], columns: Sequence[tuple[str, str]]) -> Floats:
-    """Design matrix of the dimensions, (arms, columns): 1 where the arm has the level of a column, else 0."""
-    return np.array([[float(arm.factors[name] == level) for name, level in columns] for arm in arms]).reshape(
-        len(arms), len(columns)
-    )
 
 
 def _fit_rounds(design: Floats, logs: Floats) -> tuple[Floats, Floats]:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.indicators.analysis.observations import Observations, describe_load
-from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import DRIFT, JUDGEMENTS
 from workbench.stats import MAX_PAIRS, Interval, adjust_holm, count_required_pairs, decide_beyond
 from workbench.stats.verdicts import DECIDED, DIFFERENT
@@ -47,7 +46,15 @@ def build_judgement(
     import polars as pl
 
     session, runs = observations.session, observations.runs
-    reasons = _list_invalid_reasons(session, effect_table, runs)
+    # Why nothing can be concluded, from tables EFFECTS and RUNS; empty where nothing stands against it.
+    reasons = []
+    if session.design != "rounds":
+        reasons.append("measured in blocks, one stack after the other: drift looks like a difference of stacks")
+    if session.control is not None:
+        reasons += _check_control(effect_table)
+    else:
+        reasons.append("no control: the measurement error of this session is unknown")
+    reasons = reasons + _list_mixed_conditions(runs, planned_threads=any(arm.threads for arm in session.arms))
     sound = not reasons
     others = effect_table.filter(~pl.col("control"))
     decided = others.filter(pl.col("verdict").is_in(DECIDED)).height
@@ -109,18 +116,15 @@ def _list_open_reasons(others: pl.DataFrame) -> list[str]:
     if not open_:
         return []
     if not whole["decided_by"].count() and whole.height == others.height:
-        return [_explain_undecided(others)]
+        # Say that no comparison is decided, with the first reason; `others` are rows of EFFECTS without the control.
+        count, whys = others.height, [reason for reason in others["undecided_because"].to_list() if reason]
+        subject = "the comparison is undecided" if count == 1 else f"all {count} comparisons are undecided"
+        undecided = f"nothing is known yet: {subject}" + (f": {whys[0]}" if whys else "")
+        return [undecided]
     return [
         f"not known yet for {arm}: {rows['metric'][0]} is undecided: {rows['undecided_because'][0]}"
         for arm, rows in open_
     ]
-
-
-def _explain_undecided(others: pl.DataFrame) -> str:
-    """Say that no comparison is decided, with the first reason; `others` are rows of EFFECTS without the control."""
-    count, whys = others.height, [reason for reason in others["undecided_because"].to_list() if reason]
-    subject = "the comparison is undecided" if count == 1 else f"all {count} comparisons are undecided"
-    return f"nothing is known yet: {subject}" + (f": {whys[0]}" if whys else "")
 
 
 def _list_unequal_reasons(others: pl.DataFrame) -> list[str]:
@@ -132,18 +136,6 @@ def _list_unequal_reasons(others: pl.DataFrame) -> list[str]:
     for arm, conditions in unequal.select("arm", "unequal").iter_rows():
         sentences.setdefault(arm, f"{arm} runs under other conditions than the baseline: {'; '.join(conditions)}")
     return list(sentences.values())
-
-
-def _list_invalid_reasons(session: Session, table: pl.DataFrame, runs: pl.DataFrame) -> list[str]:
-    """Why nothing can be concluded, from tables EFFECTS and RUNS; empty where nothing stands against it."""
-    reasons = []
-    if session.design != "rounds":
-        reasons.append("measured in blocks, one stack after the other: drift looks like a difference of stacks")
-    if session.control is not None:
-        reasons += _check_control(table)
-    else:
-        reasons.append("no control: the measurement error of this session is unknown")
-    return reasons + _list_mixed_conditions(runs, planned_threads=any(arm.threads for arm in session.arms))
 
 
 def _check_control(table: pl.DataFrame) -> list[str]:

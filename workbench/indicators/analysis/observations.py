@@ -108,46 +108,43 @@ def build_observations(session: Session, results: Iterable[tuple[str, int, Resul
             "arm": measured.arm,
             "case": measured.case,
         }
-        runs.append({**identity, **_build_run_row(session, result)})
+        # Cells of RUNS for a run, without its identity; those about its values are null unless it is `ok`.
+        measured, arm = result.workbench, session.get_arm(result.workbench.arm)
+        document = result.stdout if isinstance(result.stdout, dict) else {}
+        ok = measured.status == "ok"
+        score = document.get("overall_score") if ok else None
+        told = document.get("component") or document.get("framework")
+        run_row = {
+            "position": measured.position,
+            "stack": arm.stack,
+            "stack_key": arm.stack_key,
+            "indicator": measured.indicator,
+            "indicator_version": measured.indicator_version,
+            "component": name_framework(str(told), arm.packages) if ok and told else None,
+            "status": measured.status,
+            "reason": measured.reason,
+            "passed": not measured.failed_checks if ok else None,
+            "failed_checks": list(measured.failed_checks),
+            "faults": _list_faults(measured) if ok else [],
+            "overall_score": None if score is None else float(score),
+            "exit_code": result.exit_code,
+            "signal": measured.signal,
+            "started_at": result.start_datetime,
+            "duration_s": measured.duration_s,
+            "threads": measured.threads,
+            "hardware_key": measured.hardware_key,
+            "network": measured.isolation.get("network", "not isolated"),
+            "load_before": measured.before.load_1m,
+            "load_after": measured.after.load_1m,
+            "cpu_s": result.run_cpu_s,
+            "waited_s": measured.waited_s,
+            **build_load_cells(measured, result.run_cpu_s),
+            **{name: None if (value := result.usage.get(name)) is None else float(value) for name in USAGE},
+        }
+        runs.append({**identity, **run_row})
         values += [{**identity, **row} for row in _build_value_rows(case, result)]
         checks += [{**identity, **row} for row in _build_check_rows(case, result)]
     return Observations(session, RUNS.frame(runs), OBSERVATIONS.frame(values), CHECKS.frame(checks))
-
-
-def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
-    """Cells of RUNS for a run, without its identity; those about its values are null unless it is `ok`."""
-    measured, arm = result.workbench, session.get_arm(result.workbench.arm)
-    document = result.stdout if isinstance(result.stdout, dict) else {}
-    ok = measured.status == "ok"
-    score = document.get("overall_score") if ok else None
-    told = document.get("component") or document.get("framework")
-    return {
-        "position": measured.position,
-        "stack": arm.stack,
-        "stack_key": arm.stack_key,
-        "indicator": measured.indicator,
-        "indicator_version": measured.indicator_version,
-        "component": name_framework(str(told), arm.packages) if ok and told else None,
-        "status": measured.status,
-        "reason": measured.reason,
-        "passed": not measured.failed_checks if ok else None,
-        "failed_checks": list(measured.failed_checks),
-        "faults": _list_faults(measured) if ok else [],
-        "overall_score": None if score is None else float(score),
-        "exit_code": result.exit_code,
-        "signal": measured.signal,
-        "started_at": result.start_datetime,
-        "duration_s": measured.duration_s,
-        "threads": measured.threads,
-        "hardware_key": measured.hardware_key,
-        "network": measured.isolation.get("network", "not isolated"),
-        "load_before": measured.before.load_1m,
-        "load_after": measured.after.load_1m,
-        "cpu_s": result.run_cpu_s,
-        "waited_s": measured.waited_s,
-        **build_load_cells(measured, result.run_cpu_s),
-        **{name: None if (value := result.usage.get(name)) is None else float(value) for name in USAGE},
-    }
 
 
 def describe_reports(observed: Observations) -> list[str]:

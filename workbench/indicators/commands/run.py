@@ -14,7 +14,7 @@ from workbench.indicators.commands import SESSION_OPTIONS
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.session_progress import SessionWatcher
-    from workbench.indicators.measurement.sessions import SessionOutcome
+    from workbench.indicators.measurement.session_report import SessionOutcome
 
 
 def _keep_path(path: Path, flag: str) -> str:

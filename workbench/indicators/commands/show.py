@@ -125,25 +125,21 @@ def _output_answer(
         lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
         typer.echo(escape_formulas(frame.with_columns(pl.col(lists).list.join("; "))).write_csv(), nl=False)
     elif parquet is not None:
-        _write_table(frame, parquet)
+        from workbench.core.errors import ConfigError
+        from workbench.core.files import replace_atomically
+
+        try:
+            with replace_atomically(parquet) as temporary:
+                frame.write_parquet(temporary, compression="zstd")
+        except OSError as error:
+            raise ConfigError(
+                "cannot write the table", where=parquet, found=error.strerror, do="choose another file"
+            ) from None
         print_text(f"rows: {frame.height}\n{parquet}")
     else:
         _print_table(frame.select(main) if main else frame)
     if answer.truncated:
         print_text(f"only the first {frame.height} rows: --limit N gives more", err=True)
-
-
-def _write_table(frame: Any, path: Path) -> None:
-    from workbench.core.errors import ConfigError
-    from workbench.core.files import replace_atomically
-
-    try:
-        with replace_atomically(path) as temporary:
-            frame.write_parquet(temporary, compression="zstd")
-    except OSError as error:
-        raise ConfigError(
-            "cannot write the table", where=path, found=error.strerror, do="choose another file"
-        ) from None
 
 
 def _print_table(frame: Any) -> None:

@@ -312,7 +312,18 @@ class Indicator(BaseModel):
         values: dict[str, Value] = {}
         for name, field in declared.items():
             if name in overrides:
-                values[name] = _validate_parameter(cls, name, overrides[name], where)
+                # A parameter's value by its declared type and bounds.
+                value = overrides[name]
+                try:
+                    valid_value: Value = getattr(
+                        cls.__pydantic_validator__.validate_assignment(cls.model_construct(), name, value), name
+                    )
+                except ValidationError as error:
+                    problem = error.errors()[0]
+                    raise ConfigError(
+                        "not a value for this parameter", where=f"{where}, {name}", found=value, allowed=problem["msg"]
+                    ) from None
+                values[name] = valid_value
             elif field.is_required():
                 raise ConfigError("a parameter without a value", where=f"{where}, {name}", do=f"give {name}=VALUE")
             else:
@@ -464,20 +475,6 @@ def _check_bound(cls: type[Indicator], field: FieldInfo, where: str) -> None:
             raise ConfigError(
                 "a bound that is no parameter", where=where, found=bound, allowed="a parameter that is a number"
             )
-
-
-def _validate_parameter(cls: type[Indicator], name: str, value: Any, where: str) -> Value:
-    """A parameter's value by its declared type and bounds."""
-    try:
-        valid_value: Value = getattr(
-            cls.__pydantic_validator__.validate_assignment(cls.model_construct(), name, value), name
-        )
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise ConfigError(
-            "not a value for this parameter", where=f"{where}, {name}", found=value, allowed=problem["msg"]
-        ) from None
-    return valid_value
 
 
 def _read_source(source: Path | str, cls: type[Indicator]) -> str:

@@ -47,11 +47,32 @@ def write_skeleton(name: str, out: Path, *, sql: Path | None = None) -> Skeleton
     `sql`: A file with a query for DuckDB, copied beside the declaration: its last statement is measured, the others
     set it up. By default the skeleton sorts numbers.
     """
-    words = _split_words(name)
+    # The words of a name in lower case: `GroupBy`, `group-by` and `group_by` are the same.
+    if not _WORD.fullmatch(name) or len(name) > _LONGEST:
+        raise ConfigError(
+            "not a name for an indicator",
+            where="NAME",
+            found=name[:60],
+            allowed=f"letters and digits, words joined by - or _; at most {_LONGEST} characters",
+        )
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_")
+    words = spaced.lower().split("_")
     stem, title = "pi_" + "_".join(words), "".join(word[0].upper() + word[1:] for word in words)
     if keyword.iskeyword(title) or keyword.iskeyword(name.lower()):
         raise ConfigError("a Python keyword", where="NAME", found=name, do=f"choose another name, such as My{title}")
-    _refuse_taken_name(title)
+    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
+
+    taken = {
+        indicator.__name__.lower(): indicator.__name__
+        for indicator in (*list_shipped_indicators(), *thoth_indicators.MODELS)
+    }
+    if title.lower() in taken:
+        raise ConfigError(
+            "an indicator of this name exists",
+            where="NAME",
+            found=taken[title.lower()],
+            do=f"choose another name, such as My{title}",
+        )
     names = {f"{stem}.py": "declaration", f"{stem}_script.py": "script", f"test_{stem}.py": "test"}
     kind = "" if sql is None else "sql_"
     texts = {
@@ -92,35 +113,6 @@ def read_query(path: Path) -> str:
             "no statement in this file", where=f"--sql {path}"[:300], do="end it with the query to measure"
         )
     return text
-
-
-def _split_words(name: str) -> list[str]:
-    """The words of a name in lower case: `GroupBy`, `group-by` and `group_by` are the same."""
-    if not _WORD.fullmatch(name) or len(name) > _LONGEST:
-        raise ConfigError(
-            "not a name for an indicator",
-            where="NAME",
-            found=name[:60],
-            allowed=f"letters and digits, words joined by - or _; at most {_LONGEST} characters",
-        )
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_")
-    return spaced.lower().split("_")
-
-
-def _refuse_taken_name(title: str) -> None:
-    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
-
-    taken = {
-        indicator.__name__.lower(): indicator.__name__
-        for indicator in (*list_shipped_indicators(), *thoth_indicators.MODELS)
-    }
-    if title.lower() in taken:
-        raise ConfigError(
-            "an indicator of this name exists",
-            where="NAME",
-            found=taken[title.lower()],
-            do=f"choose another name, such as My{title}",
-        )
 
 
 def try_indicator(

@@ -98,7 +98,18 @@ def chart_history(analysis: HistoryAnalysis) -> alt.FacetChart:
     # One table with all kinds of rows: a facet draws one data set.
     dates = names.select("panel", since=pl.lit(analysis.since)) if analysis.since else names.select("panel").head(0)
     rows = pl.concat([frame, changes, dates], how="diagonal")
-    layers = [*_build_point_layers(frame), _build_change_rule(changes)]
+    # A line at each change, in the colour of its verdict; `changes` needs `changed` (a time) and `verdict`.
+    claims = [name for name in _SHADES if name in set(changes["verdict"])]
+    shade = alt.Color(
+        "verdict",
+        type="nominal",
+        title="changed to",
+        scale=alt.Scale(domain=claims, range=[_SHADES[name] for name in claims]),
+        legend=alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3) if claims else None,
+    )
+    rule = alt.Chart().transform_filter("isValid(datum.changed)").mark_rule(strokeWidth=2, strokeDash=[5, 4])
+    change_rule = rule.encode(x=alt.X("changed", type="temporal"), color=shade)
+    layers = [*_build_point_layers(frame), change_rule]
     if analysis.since is not None:
         since = alt.Chart().transform_filter("isValid(datum.since)").mark_rule(color=COLOURS["cpu"], strokeWidth=1.5)
         layers.append(since.encode(x=alt.X("since", type="temporal")))
@@ -154,19 +165,3 @@ def _build_point_layers(frame: pl.DataFrame) -> list[Any]:
             y=level, detail=alt.Detail("segment", type="nominal")
         ),
     ]
-
-
-def _build_change_rule(changes: pl.DataFrame) -> Any:
-    """A line at each change, in the colour of its verdict; `changes` needs `changed` (a time) and `verdict`."""
-    import altair as alt
-
-    claims = [name for name in _SHADES if name in set(changes["verdict"])]
-    shade = alt.Color(
-        "verdict",
-        type="nominal",
-        title="changed to",
-        scale=alt.Scale(domain=claims, range=[_SHADES[name] for name in claims]),
-        legend=alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3) if claims else None,
-    )
-    rule = alt.Chart().transform_filter("isValid(datum.changed)").mark_rule(strokeWidth=2, strokeDash=[5, 4])
-    return rule.encode(x=alt.X("changed", type="temporal"), color=shade)

@@ -23,8 +23,6 @@ from workbench.indicators.tables import POINTS
 from workbench.stats.change_points import MAX_POINTS
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
-
     from workbench.indicators.store.sql_database import Database
 
 MAX_VALUES = 2_000_000
@@ -76,7 +74,22 @@ def load_history(source: str | Path | None, wanted: HistoryFilter) -> History:
     `source`: Table `history_points` (.parquet), or a database: file, URL, or null for the default one.
     """
     if source is not None and str(source).endswith(".parquet"):
-        return _keep_newest(_read_points(Path(source), wanted))
+        # The points of a file with table POINTS that fit a filter; a null filter fits all. An indicator is the
+        # beginning of a metric's name, in any case. A stack leaves out points of other followed stacks alone: the
+        # control and the machine belong to all, since they show what is no change of a stack.
+        path = Path(source)
+        points = _place_points(POINTS.read_file(path))
+        wrong = points.filter(~pl.col("log_ratio").is_finite() | ~pl.col("error").is_finite() | (pl.col("error") < 0))
+        if wrong.height:
+            finding = f"{wrong.height} rows, the first of session {wrong['session_id'][0]}"[:200]
+            raise InputError("figures that are not finite", where=path, found=finding, do="write the table anew")
+        if wanted.indicator is not None:
+            points = points.filter(pl.col("metric").str.to_lowercase().str.starts_with(wanted.indicator.lower()))
+        if wanted.stack is not None:
+            points = points.filter((pl.col("stack") == wanted.stack) | (pl.col("kind") != FOLLOWED))
+        if not points.height:
+            raise InputError("no figure fits", where=path, found=_format_filter(wanted), do="leave out a filter")
+        return _keep_newest(order_by_commits(History(points), wanted.commits))
     from workbench.indicators.store.sql_database import open_database
 
     with open_database(source, create=False) as database:
@@ -92,26 +105,6 @@ def _keep_newest(history: History) -> History:
     return History(points.select(history.points.columns), history.left_out | losses)
 
 
-def _read_points(path: Path, wanted: HistoryFilter) -> History:
-    """The points of a file with table POINTS that fit a filter; a null filter fits all.
-
-    An indicator is the beginning of a metric's name, in any case. A stack leaves out points of other followed stacks
-    alone: the control and the machine belong to all, since they show what is no change of a stack.
-    """
-    points = _place_points(POINTS.read_file(path))
-    wrong = points.filter(~pl.col("log_ratio").is_finite() | ~pl.col("error").is_finite() | (pl.col("error") < 0))
-    if wrong.height:
-        finding = f"{wrong.height} rows, the first of session {wrong['session_id'][0]}"[:200]
-        raise InputError("figures that are not finite", where=path, found=finding, do="write the table anew")
-    if wanted.indicator is not None:
-        points = points.filter(pl.col("metric").str.to_lowercase().str.starts_with(wanted.indicator.lower()))
-    if wanted.stack is not None:
-        points = points.filter((pl.col("stack") == wanted.stack) | (pl.col("kind") != FOLLOWED))
-    if not points.height:
-        raise InputError("no figure fits", where=path, found=_format_filter(wanted), do="leave out a filter")
-    return order_by_commits(History(points), wanted.commits)
-
-
 def collect_points(database: Database, wanted: HistoryFilter) -> History:
     """Build the points from a database of sessions.
 
@@ -120,7 +113,27 @@ def collect_points(database: Database, wanted: HistoryFilter) -> History:
     fewer than two rounds with both values.
     """
     with database.transaction() as connection:
-        query = _select_values(wanted)
+        # Query of all values that fit a filter: one row per value, with its session, arm, run and machine.
+        session = [
+            SESSION.c[name] for name in ("session_id", "created_at", "revision", "backend", "design", "baseline")
+        ]
+        arm = [ARM.c[name] for name in ("arm", "stack", "stack_key", "copy_number", "python", "notes")]
+        run = [RUN.c[name] for name in ("round", "indicator_version", "threads", "hardware_key")]
+        observation = [
+            OBSERVATION.c[name] for name in ("metric", "value", "other_value", "better", "tolerance", "clock")
+        ]
+        query = (
+            select(*session, *arm, *run, *observation, HARDWARE.c.cpu_model)
+            .join(RUN, RUN.c.session_id == SESSION.c.session_id)
+            .join(OBSERVATION, OBSERVATION.c.run_id == RUN.c.run_id)
+            .join(ARM, and_(ARM.c.session_id == RUN.c.session_id, ARM.c.arm == RUN.c.arm))
+            .join(HARDWARE, HARDWARE.c.hardware_key == RUN.c.hardware_key)
+        )
+        if wanted.indicator is not None:
+            name = wanted.indicator.lower()
+            same = [func.lower(column) == name for column in (RUN.c.indicator, OBSERVATION.c.metric)]
+            query = query.where(or_(*same, func.lower(RUN.c.indicator) == f"pi{name}"))
+        query = query.order_by(SESSION.c.created_at, SESSION.c.session_id, OBSERVATION.c.metric, RUN.c.round, ARM.c.arm)
         rows = connection.execute(query.where(OBSERVATION.c.value > 0).limit(MAX_VALUES + 1)).mappings().all()
         without_ratio = query.where(or_(OBSERVATION.c.value <= 0, OBSERVATION.c.value.is_(None))).order_by(None)
         sessions = without_ratio.with_only_columns(SESSION.c.session_id).distinct().subquery()
@@ -148,26 +161,6 @@ def _format_filter(wanted: HistoryFilter) -> str:
     return ", ".join(f"{name} {value[:80]}" for name, value in filters.items() if value) or "no filter"
 
 
-def _select_values(wanted: HistoryFilter) -> Select[Any]:
-    """Query of all values that fit a filter: one row per value, with its session, arm, run and machine."""
-    session = [SESSION.c[name] for name in ("session_id", "created_at", "revision", "backend", "design", "baseline")]
-    arm = [ARM.c[name] for name in ("arm", "stack", "stack_key", "copy_number", "python", "notes")]
-    run = [RUN.c[name] for name in ("round", "indicator_version", "threads", "hardware_key")]
-    observation = [OBSERVATION.c[name] for name in ("metric", "value", "other_value", "better", "tolerance", "clock")]
-    query = (
-        select(*session, *arm, *run, *observation, HARDWARE.c.cpu_model)
-        .join(RUN, RUN.c.session_id == SESSION.c.session_id)
-        .join(OBSERVATION, OBSERVATION.c.run_id == RUN.c.run_id)
-        .join(ARM, and_(ARM.c.session_id == RUN.c.session_id, ARM.c.arm == RUN.c.arm))
-        .join(HARDWARE, HARDWARE.c.hardware_key == RUN.c.hardware_key)
-    )
-    if wanted.indicator is not None:
-        name = wanted.indicator.lower()
-        same = [func.lower(column) == name for column in (RUN.c.indicator, OBSERVATION.c.metric)]
-        query = query.where(or_(*same, func.lower(RUN.c.indicator) == f"pi{name}"))
-    return query.order_by(SESSION.c.created_at, SESSION.c.session_id, OBSERVATION.c.metric, RUN.c.round, ARM.c.arm)
-
-
 def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]], wanted: HistoryFilter) -> History:
     """Points from rows of the database: one row per value, in order of time.
 
@@ -185,7 +178,21 @@ def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]
     paired = (pl.col("backend") != "imported") & (pl.col("design") == "rounds")
     left_out = Counter({NO_REFERENCE: frame.filter(~paired)["session_id"].n_unique()})
     with_reference, chosen = _keep_reference(frame.filter(paired), wanted, left_out)
-    points = _build_ratio_points(with_reference, chosen)
+    # Rows of POINTS without series: the ratios to the reference of each session, and the reference's own values.
+    base = with_reference.filter(pl.col("arm") == pl.col("baseline"))
+    base_logs = base.select("session_id", "metric", "indicator_version", "round", pl.col("log").alias("base"))
+    others = with_reference.filter(pl.col("arm") != pl.col("baseline"))
+    pairs = others.join(base_logs, on=["session_id", "metric", "indicator_version", "round"])
+    pairs = pairs.with_columns(ratio=pl.col("log") - pl.col("base"))
+    points: list[dict[str, Any]] = []
+    for row in _summarise_rounds(pairs, "ratio"):
+        is_control = row["copy_number"] > 0
+        stands_for = json.loads(row["notes"] or "{}").get(STANDS_FOR) if is_control else None
+        kinds = [(CONTROL, "the reference again")] if is_control else [(FOLLOWED, row["stack"])]
+        kinds += [(FOLLOWED, stands_for)] if stands_for else []
+        points += [{**row, "kind": kind, "stack": stack, "reference": chosen[:KEY_DIGITS]} for kind, stack in kinds]
+    for row in _summarise_rounds(base, "log"):
+        points.append({**row, "kind": MACHINE, "stack": "the reference itself", "reference": chosen[:KEY_DIGITS]})
     if wanted.absolute:
         # Values of sessions without a reference, whose machine is only believed to be the same.
         rows_without = _summarise_rounds(frame.filter(~paired & (pl.col("copy_number") == 0)), "log", min_rounds=1)
@@ -224,28 +231,6 @@ def _keep_reference(frame: pl.DataFrame, wanted: HistoryFilter, left_out: Counte
     session_ids = keys.filter(pl.col("reference") == chosen)["session_id"]
     left_out[OTHER_REFERENCE] = keys["session_id"].n_unique() - session_ids.n_unique()
     return frame.filter(pl.col("session_id").is_in(session_ids.implode())), chosen
-
-
-def _build_ratio_points(frame: pl.DataFrame, reference: str) -> list[dict[str, Any]]:
-    """Rows of POINTS without series: the ratios to the reference of each session, and the reference's own values.
-
-    `frame`: One row per value, with the columns of `_select_values` and `log`, which is higher for better values.
-    """
-    base = frame.filter(pl.col("arm") == pl.col("baseline"))
-    base_logs = base.select("session_id", "metric", "indicator_version", "round", pl.col("log").alias("base"))
-    others = frame.filter(pl.col("arm") != pl.col("baseline"))
-    pairs = others.join(base_logs, on=["session_id", "metric", "indicator_version", "round"])
-    pairs = pairs.with_columns(ratio=pl.col("log") - pl.col("base"))
-    points: list[dict[str, Any]] = []
-    for row in _summarise_rounds(pairs, "ratio"):
-        is_control = row["copy_number"] > 0
-        stands_for = json.loads(row["notes"] or "{}").get(STANDS_FOR) if is_control else None
-        kinds = [(CONTROL, "the reference again")] if is_control else [(FOLLOWED, row["stack"])]
-        kinds += [(FOLLOWED, stands_for)] if stands_for else []
-        points += [{**row, "kind": kind, "stack": stack, "reference": reference[:KEY_DIGITS]} for kind, stack in kinds]
-    for row in _summarise_rounds(base, "log"):
-        points.append({**row, "kind": MACHINE, "stack": "the reference itself", "reference": reference[:KEY_DIGITS]})
-    return points
 
 
 def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_ROUNDS) -> list[dict[str, Any]]:

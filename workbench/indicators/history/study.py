@@ -75,7 +75,27 @@ def explain_answer(analysis: HistoryAnalysis) -> str:
     newest change among the followed stacks.
     """
     if analysis.since is not None:
-        return _format_since(analysis)
+        # Answer for a date: a regression, that none was found, or that it is not known.
+        followed, slower, unknown = analysis.followed, analysis.regressions, analysis.unknown
+        day = f"since {analysis.since}"
+        if slower.height:
+            worst = slower.sort("ratio").row(0, named=True)
+            ratio, ends, word = _orient_ratio(worst)
+            finding = f"{worst['metric']} of {worst['stack']} is {format_number(ratio)} times {word} {day}"
+            detail = f"{finding} (95 % interval {ends})"
+            others = f"; {slower.height - 1} more of {followed.height} series are slower" if slower.height > 1 else ""
+            return f"Regression: {detail}{others}."
+        if unknown.height or not followed.height:
+            row = unknown.row(0, named=True) if unknown.height else {}
+            reason = row.get("reason") or (
+                f"{row['metric']} of {row['stack']} may be up to {format_number(1 / row['low'])} times slower"
+                if row.get("low")
+                else "no stack but the reference is followed"
+            )
+            return f"Not known {day}: {reason} ({unknown.height} of {followed.height} series are not decided)."
+        faster = followed.filter(pl.col("verdict") == FASTER).height
+        detail = f"; {faster} faster" if faster else ""
+        return f"No regression {day}: none of {followed.height} series is slower by more than its margin{detail}."
     changes = analysis.list_changes(FOLLOWED)
     sessions = analysis.history.points["session_id"].n_unique()
     if not analysis.followed.height:
@@ -87,30 +107,6 @@ def explain_answer(analysis: HistoryAnalysis) -> str:
         return f"No change of level{beyond} found in {analysis.followed.height} series over {sessions} sessions."
     more = f" {len(changes) - 1} more change(s) before." if len(changes) > 1 else ""
     return f"{format_change(changes[0])}.{more}"
-
-
-def _format_since(analysis: HistoryAnalysis) -> str:
-    """Answer for a date: a regression, that none was found, or that it is not known."""
-    followed, slower, unknown = analysis.followed, analysis.regressions, analysis.unknown
-    day = f"since {analysis.since}"
-    if slower.height:
-        worst = slower.sort("ratio").row(0, named=True)
-        ratio, ends, word = _orient_ratio(worst)
-        finding = f"{worst['metric']} of {worst['stack']} is {format_number(ratio)} times {word} {day}"
-        detail = f"{finding} (95 % interval {ends})"
-        others = f"; {slower.height - 1} more of {followed.height} series are slower" if slower.height > 1 else ""
-        return f"Regression: {detail}{others}."
-    if unknown.height or not followed.height:
-        row = unknown.row(0, named=True) if unknown.height else {}
-        reason = row.get("reason") or (
-            f"{row['metric']} of {row['stack']} may be up to {format_number(1 / row['low'])} times slower"
-            if row.get("low")
-            else "no stack but the reference is followed"
-        )
-        return f"Not known {day}: {reason} ({unknown.height} of {followed.height} series are not decided)."
-    faster = followed.filter(pl.col("verdict") == FASTER).height
-    detail = f"; {faster} faster" if faster else ""
-    return f"No regression {day}: none of {followed.height} series is slower by more than its margin{detail}."
 
 
 def format_change(change: dict[str, Any]) -> str:

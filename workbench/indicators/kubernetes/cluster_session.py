@@ -34,6 +34,7 @@ from workbench.indicators.measurement.rounds import Judge
 from workbench.indicators.measurement.session_config import SessionConfig, session_config
 from workbench.indicators.measurement.session_inputs import STACKS, load_cases, solve_stacks
 from workbench.indicators.measurement.session_progress import SessionWatcher
+from workbench.indicators.measurement.session_report import SessionOutcome
 from workbench.indicators.stacks import stack_sets
 from workbench.indicators.stacks.environments import refuse_large_downloads
 from workbench.indicators.stacks.stack_sets import Stack
@@ -122,7 +123,7 @@ def resume_cluster_session(
     *,
     cases: Sequence[Case] | None = None,
     watcher: SessionWatcher | None = None,
-) -> sessions.SessionOutcome:
+) -> SessionOutcome:
     """Make the rounds of a planned session that have no runs, and judge it.
 
     `cluster`: From `connect_cluster`, which checks that the context is confirmed.

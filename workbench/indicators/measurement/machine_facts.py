@@ -310,9 +310,20 @@ def equalize_conditions(
         def probe(variant: Variant, more: Mapping[str, str], scanner: Launcher = launcher) -> dict[str, Any] | None:
             variables = {**environment, **variant.environment, **more}
             count = variant.arm.threads or threads
-            return _probe_interpreter(
-                scanner, variant.interpreter, build_clean_environment(count, variables), cores[:count]
+            # Return what the probe reports about an interpreter; null where it cannot run.
+            ended = scanner.run_command(
+                RunCommand(
+                    variant.interpreter,
+                    {"script.py": _PROBE},
+                    build_clean_environment(count, variables),
+                    cpus=cores[:count],
+                    timeout_s=120,
+                )
             )
+            try:
+                return dict(json.loads(ended.stdout)) if ended.outcome == "exited" else None
+            except ValueError:
+                return None
 
         for variant in variants:
             count = variant.arm.threads or threads
@@ -345,17 +356,6 @@ def _tidy_copies(copies: Path) -> Path:
     return copies
 
 
-def _probe_interpreter(
-    launcher: Launcher, python: str, variables: Mapping[str, str], cpus: tuple[int, ...]
-) -> dict[str, Any] | None:
-    """Return what the probe reports about an interpreter; null where it cannot run."""
-    ended = launcher.run_command(RunCommand(python, {"script.py": _PROBE}, variables, cpus=cpus, timeout_s=120))
-    try:
-        return dict(json.loads(ended.stdout)) if ended.outcome == "exited" else None
-    except ValueError:
-        return None
-
-
 def _settle_variant(
     variant: Variant,
     facts: dict[str, Any] | None,
@@ -371,7 +371,30 @@ def _settle_variant(
     """
     if facts is None:
         return {}, {}
-    conditions = _describe_conditions(facts, expected)
+    # Conditions in words; equal words stand for equal conditions.
+    variables = dict(facts["variables"])
+    threads = {name: variables.get(name, "not set") for name in THREAD_VARIABLES}
+    common = max(set(threads.values()), key=list(threads.values()).count)
+    odd = [f"{name}={value}" for name, value in threads.items() if value != common]
+    private = {"HOME", "TMPDIR", PREFIX, "LC_CTYPE", "PWD", "SHLVL", "_", *THREAD_VARIABLES}
+    names = {name for name in variables.keys() | expected.keys() if variables.get(name) != expected.get(name)} - private
+    flags = [
+        *(["debug build"] if facts["debug"] else []),
+        *(["development mode"] if facts["dev"] else []),
+        *([f"-O{facts['optimize']}"] if facts["optimize"] else []),
+        *([] if facts["gil"] else ["without GIL"]),
+    ]
+    seed = facts["hash"][1]
+    conditions = {
+        "byte code": COMPILED,
+        "locale": f"{facts['locale']}, {facts['encoding']}",
+        "hash seed": "random" if facts["hash"][0] and seed in (None, "random") else str(seed),
+        "threads": ", ".join([common, *odd]),
+        "cores": str(facts["cores"]),
+        "interpreter": ", ".join(flags) or "release build",
+        "start-up code": ", ".join(facts["custom"]) or "none",
+        "variables": ", ".join(f"{name}={variables.get(name, 'unset')}"[:60] for name in sorted(names)) or "as given",
+    }
     missing = list(facts["missing"])
     if not missing:
         return conditions, {}
@@ -446,30 +469,3 @@ def _copy_byte_code(top: Path, folder: Path) -> None:
             # Older than what is there: a module that has changed since.
             if not copy_path.exists() or copy_path.stat().st_mtime < path.stat().st_mtime:
                 shutil.copyfile(path, copy_path)
-
-
-def _describe_conditions(facts: Mapping[str, Any], expected: Mapping[str, str]) -> dict[str, str]:
-    """Conditions in words; equal words stand for equal conditions."""
-    variables = dict(facts["variables"])
-    threads = {name: variables.get(name, "not set") for name in THREAD_VARIABLES}
-    common = max(set(threads.values()), key=list(threads.values()).count)
-    odd = [f"{name}={value}" for name, value in threads.items() if value != common]
-    private = {"HOME", "TMPDIR", PREFIX, "LC_CTYPE", "PWD", "SHLVL", "_", *THREAD_VARIABLES}
-    names = {name for name in variables.keys() | expected.keys() if variables.get(name) != expected.get(name)} - private
-    flags = [
-        *(["debug build"] if facts["debug"] else []),
-        *(["development mode"] if facts["dev"] else []),
-        *([f"-O{facts['optimize']}"] if facts["optimize"] else []),
-        *([] if facts["gil"] else ["without GIL"]),
-    ]
-    seed = facts["hash"][1]
-    return {
-        "byte code": COMPILED,
-        "locale": f"{facts['locale']}, {facts['encoding']}",
-        "hash seed": "random" if facts["hash"][0] and seed in (None, "random") else str(seed),
-        "threads": ", ".join([common, *odd]),
-        "cores": str(facts["cores"]),
-        "interpreter": ", ".join(flags) or "release build",
-        "start-up code": ", ".join(facts["custom"]) or "none",
-        "variables": ", ".join(f"{name}={variables.get(name, 'unset')}"[:60] for name in sorted(names)) or "as given",
-    }

@@ -169,7 +169,13 @@ def measure_session(
     planned_cases = match_cases_to_session(session, cases)
     by_name = {variant.arm.name: variant for variant in variants}
     _check_same_environments(session, by_name)
-    _write_specifications(folder, session, by_name, planned_cases)
+    # Write the specification of every arm and case that applies to it.
+    for case in session.cases:
+        for arm in session.arms:
+            if arm.name not in case.skipped:
+                inspection = inspection_id(session.session_id, arm.name, case.label)
+                specification = build_specification(session, by_name[arm.name], planned_cases[case.label], inspection)
+                archive.write_specification(folder, inspection, specification)
     session = session.model_copy(update={"ended_at": None, "stop_reason": None})
     archive.write_session(folder, session)
     slots, state = order_runs(session), read_state(folder, session)
@@ -341,18 +347,6 @@ def _list_folders(variants: Sequence[Variant], cases: Sequence[Case]) -> list[st
     folders += [case.variables[FOLDER] for case in cases if FOLDER in case.variables]
     folders += [str(Path(case.variables[INPUT]).parent) for case in cases if INPUT in case.variables]
     return list(dict.fromkeys(folders))
-
-
-def _write_specifications(
-    folder: Path, session: Session, variants: Mapping[str, Variant], cases: Mapping[str, Case]
-) -> None:
-    """Write the specification of every arm and case that applies to it."""
-    for case in session.cases:
-        for arm in session.arms:
-            if arm.name not in case.skipped:
-                inspection = inspection_id(session.session_id, arm.name, case.label)
-                specification = build_specification(session, variants[arm.name], cases[case.label], inspection)
-                archive.write_specification(folder, inspection, specification)
 
 
 def _group_by_round(session: Session, slots: Sequence[Slot]) -> Iterator[tuple[int, list[Slot]]]:

@@ -42,7 +42,13 @@ def declare_scripts(config: SessionConfig, variants: Sequence[Variant]) -> tuple
 
     Each is run once by the first variant that has what it needs; where it prints no valid document there, by the next.
     """
-    better = _parse_directions(config.better)
+    # Results by name, with the direction that is better.
+    better: dict[str, Better] = {}
+    for text in config.better:
+        name, _, word = text.partition("=")
+        if not name or word not in ("lower", "higher"):
+            raise ConfigError("not a direction", where="--better", found=text[:80], allowed="NAME=lower or NAME=higher")
+        better[name] = "lower" if word == "lower" else "higher"
     declarations, notes = [], []
     for kind, texts in (("script", config.script), ("pytest", config.pytest), ("pyperf", config.pyperf)):
         for text in texts:
@@ -80,17 +86,6 @@ def read_declarations(folder: Path) -> list[ScriptDeclaration]:
     if not isinstance(listed, list):
         raise InputError("not a list of scripts", where=path)
     return [validate_model(ScriptDeclaration, entry, noun="script", where=path) for entry in listed]
-
-
-def _parse_directions(texts: Sequence[str]) -> dict[str, Better]:
-    """Results by name, with the direction that is better."""
-    directions: dict[str, Better] = {}
-    for text in texts:
-        name, _, word = text.partition("=")
-        if not name or word not in ("lower", "higher"):
-            raise ConfigError("not a direction", where="--better", found=text[:80], allowed="NAME=lower or NAME=higher")
-        directions[name] = "lower" if word == "lower" else "higher"
-    return directions
 
 
 def _read_script(text: str) -> ScriptDeclaration:
@@ -187,7 +182,12 @@ def probe_script(
     unknown = Case.from_parameters(bind_script(Undeclared, sources))
     try:
         document = parse_document(ended.stdout)
-        indicator, notice = _find_class(document)
+        # The class that a document's name means, with a notice about documents of the old contract.
+        name = str(document.get("name"))[:80]
+        if name in {model.__name__ for model in thoth_indicators.MODELS}:
+            indicator, notice = thoth_indicators.find_model(document)
+        else:
+            indicator, notice = find_declaration(name), None
         valid_document = validate_document({**document, "name": indicator.__name__}, indicator)
     except DocumentError as error:
         reason = error.reason if ended.outcome == "exited" else f"{ended.outcome}: {ended.detail}"
@@ -211,14 +211,6 @@ def reload_case(name: str, sources: Mapping[str, str], parameters: Mapping[str, 
     """The case of a session that was started from a specification."""
     indicator = Undeclared if name == Undeclared.__name__ else find_declaration(name)
     return Case(bind_script(indicator, sources), parameters)
-
-
-def _find_class(document: Mapping[str, Any]) -> tuple[type[Indicator], str | None]:
-    """The class that a document's name means, with a notice about documents of the old contract."""
-    name = str(document.get("name"))[:80]
-    if name in {model.__name__ for model in thoth_indicators.MODELS}:
-        return thoth_indicators.find_model(document)
-    return find_declaration(name), None
 
 
 def _infer_declaration(

@@ -106,7 +106,15 @@ def reload_inputs(
     variants = _install_variants(config, stacks, session.baseline, offline, progress)
     stack_variants.check_environments(variants, session.arms)
     session_cases = list(cases) if cases is not None else _reload_cases(folder, session, config)
-    return SessionInputs(variants, session_cases, config, _reload_environment(folder, session, config), [], stacks)
+    # Variables of the runs of a session that was started from a specification.
+    if config.specification is None and not is_of_programs(config):
+        environment = {}
+    else:
+        environment = {
+            variable["name"]: str(variable["value"])
+            for variable in _read_first_specification(folder, session)["environment"]
+        }
+    return SessionInputs(variants, session_cases, config, environment, [], stacks)
 
 
 def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[StackSet, str | None]:
@@ -210,8 +218,28 @@ def _gather_from_specification(
     first = specifications[0]
     for other in specifications[1:]:
         _check_alike(first, other, config)
-    config = _apply_specification(config, first)
-    _check_threads(first.environment, config.threads)
+    # Take rounds, threads and memory from the specification unless the user has set them.
+    settings = {
+        "rounds": (first.rounds,) if first.rounds else None,
+        "threads": first.threads,
+        "memory_bytes": first.memory_bytes,
+    }
+    overrides = {name: getattr(config, name) for name in config.model_fields_set}
+    config = session_config(**{**settings, **overrides})
+    # Refuse variables that set another number of threads than the session's.
+    unlike = {
+        name: first.environment[name]
+        for name in THREAD_VARIABLES
+        if first.environment.get(name, str(config.threads)) != str(config.threads)
+    }
+    if unlike:
+        raise ConfigError(
+            "the specification sets a different number of threads",
+            where="--specification, environment",
+            found=[f"{name}={value[:20]}" for name, value in unlike.items()],
+            allowed=f"{config.threads}",
+            do="pass that number as --threads, or omit these variables: they are set for each run",
+        )
     stacks = build_stack_set(
         [specification.build_stack() for specification in specifications],
         [specification.name for specification in specifications],
@@ -253,32 +281,6 @@ def _check_alike(first: Specification, other: Specification, config: SessionConf
         )
 
 
-def _check_threads(environment: Mapping[str, str], threads: int) -> None:
-    """Refuse variables that set another number of threads than the session's."""
-    unlike = {
-        name: environment[name] for name in THREAD_VARIABLES if environment.get(name, str(threads)) != str(threads)
-    }
-    if unlike:
-        raise ConfigError(
-            "the specification sets a different number of threads",
-            where="--specification, environment",
-            found=[f"{name}={value[:20]}" for name, value in unlike.items()],
-            allowed=f"{threads}",
-            do="pass that number as --threads, or omit these variables: they are set for each run",
-        )
-
-
-def _apply_specification(config: SessionConfig, specification: Specification) -> SessionConfig:
-    """Take rounds, threads and memory from the specification unless the user has set them."""
-    settings = {
-        "rounds": (specification.rounds,) if specification.rounds else None,
-        "threads": specification.threads,
-        "memory_bytes": specification.memory_bytes,
-    }
-    overrides = {name: getattr(config, name) for name in config.model_fields_set}
-    return session_config(**{**settings, **overrides})
-
-
 def _read_first_specification(folder: Path, session: Session) -> dict[str, Any]:
     """The specification that was written for the first inspection."""
     inspection = inspection_id(session.session_id, session.baseline, session.cases[0].label)
@@ -308,13 +310,3 @@ def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list
     if config.indicators:
         return [_bind_case(parse_case(text), sources) for text in config.indicators]
     return [reload_case(case.indicator, sources, case.parameters) for case in session.cases]
-
-
-def _reload_environment(folder: Path, session: Session, config: SessionConfig) -> dict[str, str]:
-    """Variables of the runs of a session that was started from a specification."""
-    if config.specification is None and not is_of_programs(config):
-        return {}
-    return {
-        variable["name"]: str(variable["value"])
-        for variable in _read_first_specification(folder, session)["environment"]
-    }

@@ -165,7 +165,14 @@ def build_run_document(
         hwinfo=machine_facts.build_hwinfo(session.hardware),
         workbench=measured,
     )
-    return _make_writable(document, ended)
+    # Replace a document that cannot be written (JSON may contain lone surrogates) by its text.
+    try:
+        document.model_dump_json()
+    except (PydanticSerializationError, UnicodeError):
+        reason = "contains text that is not valid Unicode"
+        measured = document.workbench.model_copy(update={"status": "not JSON", "reason": reason, "failed_checks": ()})
+        return document.model_copy(update={"stdout": _decode_output(ended.stdout), "workbench": measured})
+    return document
 
 
 def _check_output(case: Case, ended: RunEnd) -> _OutputCheck:
@@ -211,17 +218,6 @@ def _decode_output(stdout: bytes) -> str:
     """The output as text, cut to a limit; Amun, too, keeps output that is not JSON as text."""
     text: str = redaction.redact_value(stdout[:MAX_TEXT].decode("utf-8", errors="replace"))
     return text
-
-
-def _make_writable(result: Result, ended: RunEnd) -> Result:
-    """Replace a document that cannot be written (JSON may contain lone surrogates) by its text."""
-    try:
-        result.model_dump_json()
-    except (PydanticSerializationError, UnicodeError):
-        reason = "contains text that is not valid Unicode"
-        measured = result.workbench.model_copy(update={"status": "not JSON", "reason": reason, "failed_checks": ()})
-        return result.model_copy(update={"stdout": _decode_output(ended.stdout), "workbench": measured})
-    return result
 
 
 def build_session_plan(

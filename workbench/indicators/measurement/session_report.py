@@ -1,10 +1,12 @@
-"""Report of a measured session: its answer, the table of verdicts, the next commands; as text and as JSON document."""
+"""A measured session and its report: its answer, verdicts and next commands, as text and as JSON document."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.console.tables import format_table
@@ -14,9 +16,28 @@ from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN, d
 from workbench.stats.verdicts import DECIDED, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 if TYPE_CHECKING:
-    from workbench.indicators.measurement.sessions import SessionOutcome
+    from workbench.indicators.analysis.effects import Comparison
+    from workbench.indicators.store.archive import Session
 
 _HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "other clock", "load", "")
+
+
+@dataclass(frozen=True)
+class SessionOutcome:
+    """A measured session: its folder, and its comparison with all tables."""
+
+    folder: Path
+    compared: Comparison
+
+    @property
+    def session(self) -> Session:
+        """The plan, with how it ended."""
+        return self.compared.observed.session
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was stopped by Ctrl-C; it can be resumed."""
+        return self.session.stop_reason == "interrupted"
 
 
 def count_more_rounds(needs: Iterable[tuple[int | None, int]]) -> int:
@@ -40,7 +61,15 @@ def format_answer(outcome: SessionOutcome) -> str:
     if not outcome.compared.sound:
         return f"Nothing can be concluded: {outcome.compared.judgement['reasons'][0][0]}."
     if others.height == 1:
-        return _format_single_answer(others.row(0, named=True), rounds)
+        # One comparison in a sentence: what it is, by which clock, with its interval.
+        row = others.row(0, named=True)
+        subject = f"{row['arm']}, {row['metric']}"
+        if row["verdict"] == UNDECIDED:
+            return f"Undecided against {row['baseline']}: {subject}: {row['undecided_because']} ({rounds} rounds)."
+        figures = f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}] times the baseline's speed"
+        words = {FASTER: "faster than", SLOWER: "slower than", SAME: f"within {100 * row['margin']:.2g} % of"}
+        clock = CLOCK_NAMES[row["clock"]]
+        return f"{subject}: {words[row['verdict']]} {row['baseline']} in {clock}, {figures}, {rounds} rounds."
     if (first := _find_reservation(outcome)) is not None:
         return f"Not answered: {first}."
     counts = Counter(others["verdict"].to_list())
@@ -51,17 +80,6 @@ def format_answer(outcome: SessionOutcome) -> str:
         f" Undecided: {open_['arm'][0]}, {open_['metric'][0]}: {open_['undecided_because'][0]}." if open_.height else ""
     )
     return f"{answer}; {rounds} rounds.{reason}"
-
-
-def _format_single_answer(row: dict[str, Any], rounds: int) -> str:
-    """One comparison in a sentence: what it is, by which clock, with its interval."""
-    subject = f"{row['arm']}, {row['metric']}"
-    if row["verdict"] == UNDECIDED:
-        return f"Undecided against {row['baseline']}: {subject}: {row['undecided_because']} ({rounds} rounds)."
-    figures = f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}] times the baseline's speed"
-    words = {FASTER: "faster than", SLOWER: "slower than", SAME: f"within {100 * row['margin']:.2g} % of"}
-    clock = CLOCK_NAMES[row["clock"]]
-    return f"{subject}: {words[row['verdict']]} {row['baseline']} in {clock}, {figures}, {rounds} rounds."
 
 
 def format_session(outcome: SessionOutcome) -> str:
@@ -164,22 +182,13 @@ def _format_effect_row(row: dict[str, Any]) -> tuple[str, ...]:
     why = None if row["control"] else row["undecided_because"]
     parts = [why, None if row["spoiled_by"] else row["reason"], *(row["unequal"] or ())]
     remark = "; ".join(part for part in parts if part)
-    return (
-        row["metric"], row["arm"], ratio, interval, str(row["n"]), row["verdict"], _format_other_clock(row),
-        _format_load(row), remark[:160],
-    )  # fmt: skip
-
-
-def _format_other_clock(row: dict[str, Any]) -> str:
-    """Ratio and verdict by the other clock, marked where the CPU time is of whole runs."""
+    # Ratio and verdict by the other clock, marked where the CPU time is of whole runs.
     if row["other_ratio"] is None:
-        return NULL
-    name = "wall" if row["clock"] == "cpu" else "CPU, whole run" if row["cpu_part"] == WHOLE_RUN else "CPU"
-    return f"{name} {row['other_ratio']:.3f} {row['other_verdict']}"
-
-
-def _format_load(row: dict[str, Any]) -> str:
-    """Load of the machine during the runs: other processes, stolen time, throttled runs."""
+        other_clock = NULL
+    else:
+        name = "wall" if row["clock"] == "cpu" else "CPU, whole run" if row["cpu_part"] == WHOLE_RUN else "CPU"
+        other_clock = f"{name} {row['other_ratio']:.3f} {row['other_verdict']}"
+    # Load of the machine during the runs: other processes, stolen time, throttled runs.
     parts = []
     if row["other_load"] is not None:
         parts.append(f"others {100 * row['other_load']:.0f} %")
@@ -190,4 +199,7 @@ def _format_load(row: dict[str, Any]) -> str:
     if row["mhz_low"] and row["mhz_high"]:
         low, high = f"{row['mhz_low']:.0f}", f"{row['mhz_high']:.0f}"
         parts.append(f"{low} MHz" if low == high else f"{low}-{high} MHz")
-    return ", ".join(parts) or NULL
+    return (
+        row["metric"], row["arm"], ratio, interval, str(row["n"]), row["verdict"], other_clock,
+        (", ".join(parts) or NULL), remark[:160],
+    )  # fmt: skip

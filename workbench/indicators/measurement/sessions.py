@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.core import locks
@@ -21,7 +21,7 @@ from workbench.indicators.measurement.script_cases import write_declarations
 from workbench.indicators.measurement.session_config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
 from workbench.indicators.measurement.session_progress import SessionWatcher
-from workbench.indicators.measurement.session_report import format_answer
+from workbench.indicators.measurement.session_report import SessionOutcome, format_answer
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import CHECKS, DIMENSIONS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
@@ -38,24 +38,6 @@ def lock_session(folder: Path) -> AbstractContextManager[None]:
         "another process is measuring this session",
         do="wait for it or stop it, then continue: workbench indicators run --resume, with this folder",
     )
-
-
-@dataclass(frozen=True)
-class SessionOutcome:
-    """A measured session: its folder, and its comparison with all tables."""
-
-    folder: Path
-    compared: effects.Comparison
-
-    @property
-    def session(self) -> Session:
-        """The plan, with how it ended."""
-        return self.compared.observed.session
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether it was stopped by Ctrl-C; it can be resumed."""
-        return self.session.stop_reason == "interrupted"
 
 
 def start_session(

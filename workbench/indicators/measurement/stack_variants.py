@@ -128,7 +128,19 @@ def build_python_variants(pythons: Mapping[str, str], baseline: str | None = Non
     Nothing is installed and no hashes are known: the list of installed packages stands for a lock.
     """
     names = order_variants(list(pythons), baseline)[:-1]
-    variants = [_build_python_variant(name, pythons[name]) for name, _ in names]
+    variants = []
+    for name, _ in names:
+        # The variant of an existing environment, by the path of its interpreter or folder.
+        interpreter = Path(pythons[name]).expanduser()
+        if interpreter.is_dir():
+            interpreter = interpreter / "bin" / "python"
+        # Absolute but not resolved: a virtual environment's Python is a link, and its location defines the environment.
+        version, listed = _probe_python(name, str(interpreter.absolute()))
+        packages = {str(entry[0]): str(entry[1]) for entry in listed}
+        lock = "".join(f"{package}=={number}\n" for package, number in packages.items())
+        key = sha256(f"{lock}\0{version}".encode()).hexdigest()
+        arm = Arm(name=name, stack=name, stack_key=key, python=version, packages=packages)
+        variants.append(Variant(arm, str(interpreter.absolute()), {}))
     note = {"environment": "the baseline's own, not a copy"}
     control = variants[0].arm.model_copy(update={"name": CONTROL, "copy_number": 1, "notes": note})
     return [*variants, Variant(control, variants[0].interpreter, {})]
@@ -154,20 +166,6 @@ def parse_pythons(texts: Iterable[str]) -> dict[str, str]:
             raise ConfigError("two environments of one name", where="--python", found=name.strip()[:200])
         paths[name.strip()] = path.strip()
     return paths
-
-
-def _build_python_variant(name: str, path: str) -> Variant:
-    """The variant of an existing environment, by the path of its interpreter or folder."""
-    interpreter = Path(path).expanduser()
-    if interpreter.is_dir():
-        interpreter = interpreter / "bin" / "python"
-    # Absolute but not resolved: a virtual environment's Python is a link, and its location defines the environment.
-    version, listed = _probe_python(name, str(interpreter.absolute()))
-    packages = {str(entry[0]): str(entry[1]) for entry in listed}
-    lock = "".join(f"{package}=={number}\n" for package, number in packages.items())
-    key = sha256(f"{lock}\0{version}".encode()).hexdigest()
-    arm = Arm(name=name, stack=name, stack_key=key, python=version, packages=packages)
-    return Variant(arm, str(interpreter.absolute()), {})
 
 
 def _probe_python(name: str, interpreter: str) -> tuple[str, list[Any]]:

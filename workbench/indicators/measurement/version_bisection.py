@@ -27,8 +27,7 @@ from workbench.indicators.analysis.version_search import SearchResult, Step
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_progress import SessionWatcher
-from workbench.indicators.measurement.session_report import count_more_rounds
-from workbench.indicators.measurement.sessions import SessionOutcome
+from workbench.indicators.measurement.session_report import SessionOutcome, count_more_rounds
 from workbench.indicators.measurement.stack_variants import build_stack_set
 from workbench.indicators.stacks import environments, stack_sets, version_ranges
 from workbench.indicators.stacks.stack_sets import Stack, StackSet
@@ -146,7 +145,16 @@ def start_bisection(
     )
     limit = config.max_download_bytes
     solved = version_ranges.solve_version_range(version_range, fixed, max_download_bytes=limit, progress=progress)
-    _check_ends(_combine(Path("-"), plan, solved))
+    # Refuse a range with an end that has no solution.
+    bisection = _combine(Path("-"), plan, solved)
+    for position in (0, bisection.last):
+        if position not in bisection.stacks:
+            raise ConfigError(
+                "an end of the range has no solution",
+                where=f"{bisection.plan.package} {bisection.plan.versions[position]}",
+                found=bisection.unsolved[position][:400],
+                do="choose another end, or change --with",
+            )
     return _combine(_write_search(Path(out) if out is not None else default_out(), plan, solved), plan, solved)
 
 
@@ -162,18 +170,6 @@ def _write_search(out: Path, plan: BisectionPlan, solved: StackSet) -> Path:
             "cannot make the folder", where=folder, found=error.strerror, do="choose another with --out DIR"
         ) from error
     return folder
-
-
-def _check_ends(bisection: Bisection) -> None:
-    """Refuse a range with an end that has no solution."""
-    for position in (0, bisection.last):
-        if position not in bisection.stacks:
-            raise ConfigError(
-                "an end of the range has no solution",
-                where=f"{bisection.plan.package} {bisection.plan.versions[position]}",
-                found=bisection.unsolved[position][:400],
-                do="choose another end, or change --with",
-            )
 
 
 def write_plan(folder: Path, plan: BisectionPlan) -> Path:
@@ -384,7 +380,13 @@ class _VersionSearch:
         folders = [folder for folder, keys in _list_sessions(root) if keys == (before.key, after.key)]
         with self.watch() as watcher:
             if attempt < len(folders):
-                outcome = _load_session(folders[attempt], watcher)
+                # A finished session as it is; one that was stopped is resumed.
+                folder = folders[attempt]
+                session = archive.read_session(folder)
+                if run_folder.load_run(folder).status != "succeeded" or session.stop_reason in (None, "interrupted"):
+                    outcome = sessions.resume_session(folder, watcher=watcher)
+                else:
+                    outcome = SessionOutcome(folder, effects.compare_session(load_observations(folder)))
             else:
                 watcher.report_note(f"measuring {after.name} against {self.bisection.plan.versions[base]}")
                 name = "-".join(self.bisection.plan.versions[position] for position in (base, other))
@@ -509,14 +511,6 @@ def _list_sessions(root: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
     for path in sorted((root / sessions.AREA).glob(f"*/{archive.SESSION_FILE}")):
         session = archive.read_session(path.parent)
         yield path.parent, (session.get_arm(session.baseline).stack_key, _find_candidate(session).stack_key)
-
-
-def _load_session(folder: Path, watcher: SessionWatcher) -> SessionOutcome:
-    """A finished session as it is; one that was stopped is resumed."""
-    session = archive.read_session(folder)
-    if run_folder.load_run(folder).status != "succeeded" or session.stop_reason in (None, "interrupted"):
-        return sessions.resume_session(folder, watcher=watcher)
-    return SessionOutcome(folder, effects.compare_session(load_observations(folder)))
 
 
 def format_bisection_answer(outcome: BisectionOutcome) -> str:

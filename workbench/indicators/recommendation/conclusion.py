@@ -27,7 +27,7 @@ from workbench.indicators.recommendation.metric_mix import MODEL, Chances, Mix, 
 from workbench.indicators.recommendation.ratio_estimates import PairedEstimates, RatioEstimates
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
 from workbench.indicators.recommendation.scoring_steps import MEASURED_TYPES, Predictable
-from workbench.indicators.recommendation.unit_pipeline import Accepted, Candidate, Context, Excluded, RecommendationType
+from workbench.indicators.recommendation.unit_pipeline import Accepted, Context, Excluded, RecommendationType
 from workbench.indicators.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
 from workbench.stats import Decision, Interval, Verdict, count_required_pairs, decide_beyond
 from workbench.stats.verdicts import DECIDED, FASTER, SAME, UNDECIDED
@@ -141,7 +141,22 @@ def choose_answer(
     base = next((contender for contender in accepted if contender.stack.baseline), None)
     if base is None or better:
         best = (better or list(accepted))[0]
-        answer = _answer_better(best, accepted, figures, margin, baseline)
+        # Recommend the best stack; others are as good unless it is surely better than they are by more than the margin.
+        as_good = []
+        for other in accepted:
+            if other is not best:
+                measured = figures.estimate_ratio(best.stack.place, other.stack.place)
+                advantage = shift_interval(measured, best.extra - other.extra)
+                if advantage.low is None or advantage.low <= 1 + margin:
+                    as_good.append(other.stack.name)
+        sentence = f"Use {best.stack.name}: {_format_ratio(best, baseline)}"
+        if as_good:
+            sentence += (
+                f"; not clearly worse than it by more than {100 * margin:.2g} %: {format_items(as_good, MAX_NAMES)}"
+            )
+        claim = f"Use {best.stack.name}: {_claim_ratio(best, baseline)}."
+        short = f"Use {best.stack.name}."
+        answer = Answer(best.stack.name, "better", sentence, fit_answer(claim, short), tuple(as_good))
         if base is None:
             answer = replace(answer, kind="best left", sentence=f"{answer.sentence}; the baseline is excluded")
         return answer
@@ -177,25 +192,6 @@ def _estimate_rounds(contender: Accepted, margin: float, family: int, control: I
     if control is not None and is_within:
         return count_required_pairs(control, margin)
     return count_required_pairs(interval, margin, family)
-
-
-def _answer_better(
-    best: Accepted, accepted: Sequence[Accepted], figures: RatioEstimates, margin: float, baseline: str
-) -> Answer:
-    """Recommend the best stack; others are as good unless it is surely better than they are by more than the margin."""
-    as_good = []
-    for other in accepted:
-        if other is not best:
-            measured = figures.estimate_ratio(best.stack.place, other.stack.place)
-            advantage = shift_interval(measured, best.extra - other.extra)
-            if advantage.low is None or advantage.low <= 1 + margin:
-                as_good.append(other.stack.name)
-    sentence = f"Use {best.stack.name}: {_format_ratio(best, baseline)}"
-    if as_good:
-        sentence += f"; not clearly worse than it by more than {100 * margin:.2g} %: {format_items(as_good, MAX_NAMES)}"
-    claim = f"Use {best.stack.name}: {_claim_ratio(best, baseline)}."
-    short = f"Use {best.stack.name}."
-    return Answer(best.stack.name, "better", sentence, fit_answer(claim, short), tuple(as_good))
 
 
 def _answer_nothing(reason: str) -> Answer:
@@ -331,7 +327,17 @@ def build_proposals(
     """
     base = next(candidate for candidate in context.everything if candidate.baseline)
     candidates = [contender.stack for contender in accepted if not contender.stack.baseline]
-    candidates += _list_unseen_candidates(context, excluded)
+    # Stacks that cannot be predicted, without those that have a version seen only with wrong answers.
+    right_versions: set[tuple[str, str]] = set()
+    wrong_versions: set[tuple[str, str]] = set()
+    for candidate in context.everything:
+        if candidate.arm is not None:
+            is_right = candidate.arm in context.facts.trusted
+            (right_versions if is_right else wrong_versions).update(candidate.packages.items())
+    wrong_versions -= right_versions
+    unpredicted = [exclusion.stack for exclusion in excluded if exclusion.unit == Predictable.__name__]
+    unseen_candidates = [candidate for candidate in unpredicted if not wrong_versions & set(candidate.packages.items())]
+    candidates += unseen_candidates
     if not candidates:
         return []
     draws = figures.draw_ratios([candidate.place for candidate in candidates], base.place, seed=request.seed + 1)
@@ -349,19 +355,6 @@ def build_proposals(
         }
         for number, candidate in enumerate(chosen, 1)
     ]
-
-
-def _list_unseen_candidates(context: Context, excluded: Sequence[Excluded]) -> list[Candidate]:
-    """Stacks that cannot be predicted, without those that have a version seen only with wrong answers."""
-    right_versions: set[tuple[str, str]] = set()
-    wrong_versions: set[tuple[str, str]] = set()
-    for candidate in context.everything:
-        if candidate.arm is not None:
-            is_right = candidate.arm in context.facts.trusted
-            (right_versions if is_right else wrong_versions).update(candidate.packages.items())
-    wrong_versions -= right_versions
-    unpredicted = [exclusion.stack for exclusion in excluded if exclusion.unit == Predictable.__name__]
-    return [candidate for candidate in unpredicted if not wrong_versions & set(candidate.packages.items())]
 
 
 @dataclass(frozen=True)

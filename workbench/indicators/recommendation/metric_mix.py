@@ -51,7 +51,14 @@ class Mix:
         `function=sin` for `Ufunc[function=sin]`.
         """
         weights: dict[str, float] = {}
-        for part in _split_at_commas(text):
+        # Split at commas, but not at those within the brackets of a case's parameters.
+        parts, depth, begin = [], 0, 0
+        for place, sign in enumerate(text):
+            depth += (sign == "[") - (sign == "]")
+            if sign == "," and depth <= 0:
+                parts.append(text[begin:place])
+                begin = place + 1
+        for part in [part.strip() for part in [*parts, text[begin:]]]:
             # Names of cases contain = signs: the weight follows the last one.
             name, equals, weight = part.rpartition("=")
             if not equals:
@@ -115,17 +122,6 @@ def score_rounds(observations: pl.DataFrame, mix: Mix) -> MixScores:
         counts[row[number], column[arm]] += 1
     values = np.where(counts == len(mix.weights), totals, np.nan)
     return MixScores(tuple(rounds), tuple(arms), values)
-
-
-def _split_at_commas(text: str) -> list[str]:
-    """Split at commas, but not at those within the brackets of a case's parameters."""
-    parts, depth, begin = [], 0, 0
-    for place, sign in enumerate(text):
-        depth += (sign == "[") - (sign == "]")
-        if sign == "," and depth <= 0:
-            parts.append(text[begin:place])
-            begin = place + 1
-    return [part.strip() for part in [*parts, text[begin:]]]
 
 
 def _match_metric(name: str, metrics: Sequence[str]) -> str:

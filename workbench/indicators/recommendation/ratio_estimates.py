@@ -117,7 +117,25 @@ def fit_additive_model(
     if len(packages) > MAX_STACKS:
         raise InputError("too many stacks to predict", found=len(packages), allowed=f"up to {MAX_STACKS}")
     design = _build_design(packages)
-    data = _remove_round_effects(scores, len(packages))
+    # Remove the rounds' effects; what remains is one independent observation per measured contrast.
+    stacks = len(packages)
+    _, rounds = np.unique(scores.round, return_inverse=True)
+    degrees = len(scores.value) - (int(rounds.max()) + 1 if len(rounds) else 0)
+    if degrees < 1:
+        raise InvalidResultError("no round has values of two stacks", found=f"{len(scores.value)} value(s)")
+    sizes = np.bincount(rounds)
+    centred = scores.value - (np.bincount(rounds, scores.value) / sizes)[rounds]
+    there = np.zeros((len(sizes), stacks))
+    np.add.at(there, (rounds, scores.stack), 1.0)
+    information = np.diag(there.sum(axis=0)) - there.T @ (there / sizes[:, None])
+    right = np.bincount(scores.stack, centred, minlength=stacks)
+    values, vectors = np.linalg.eigh(information)
+    # The others are contrasts that no round measured: zero up to rounding.
+    mask = values > 1e-9 * max(1.0, float(values[-1]))
+    values, vectors = values[mask], vectors[:, mask]
+    target = (vectors.T @ right) / np.sqrt(values)
+    left_over = max(0.0, float(centred @ centred - target @ target))
+    data = _ReducedScores(np.sqrt(values)[:, None] * vectors.T, target, left_over, degrees)
     kernels = [data.rows @ (matrix @ (matrix.T @ data.rows.T)) for matrix in design.values()]
     residual = data.rows @ data.rows.T
     ratios = _estimate_components([*kernels, residual], data, _build_start_ratios(start, list(design)), steps)
@@ -148,27 +166,6 @@ def _build_design(packages: Sequence[Mapping[str, str]]) -> dict[str, Floats]:
     return design
 
 
-def _remove_round_effects(scores: Scores, stacks: int) -> _ReducedScores:
-    """Remove the rounds' effects; what remains is one independent observation per measured contrast."""
-    _, rounds = np.unique(scores.round, return_inverse=True)
-    degrees = len(scores.value) - (int(rounds.max()) + 1 if len(rounds) else 0)
-    if degrees < 1:
-        raise InvalidResultError("no round has values of two stacks", found=f"{len(scores.value)} value(s)")
-    sizes = np.bincount(rounds)
-    centred = scores.value - (np.bincount(rounds, scores.value) / sizes)[rounds]
-    there = np.zeros((len(sizes), stacks))
-    np.add.at(there, (rounds, scores.stack), 1.0)
-    information = np.diag(there.sum(axis=0)) - there.T @ (there / sizes[:, None])
-    right = np.bincount(scores.stack, centred, minlength=stacks)
-    values, vectors = np.linalg.eigh(information)
-    # The others are contrasts that no round measured: zero up to rounding.
-    mask = values > 1e-9 * max(1.0, float(values[-1]))
-    values, vectors = values[mask], vectors[:, mask]
-    target = (vectors.T @ right) / np.sqrt(values)
-    left_over = max(0.0, float(centred @ centred - target @ target))
-    return _ReducedScores(np.sqrt(values)[:, None] * vectors.T, target, left_over, degrees)
-
-
 def _build_start_ratios(start: Components | None, names: list[str]) -> Floats:
     """Initial variances of each package and of the residual, as multiples of the noise variance."""
     if start is None or not start.noise:
@@ -187,7 +184,14 @@ def _estimate_components(kernels: list[Floats], data: _ReducedScores, ratios: Fl
     """
     priors = [_PACKAGE_PRIOR] * (len(kernels) - 1) + [_RESIDUAL_PRIOR]
     for _ in range(steps):
-        inverse, solved, variance = _solve_covariance(kernels, data, ratios)
+        # Covariance of the contrasts, in units of the noise variance, solved for the observations.
+        total = np.eye(len(data.target))
+        for ratio, kernel in zip(ratios, kernels, strict=True):
+            total += ratio * kernel
+        inverse: Floats = np.asarray(np.linalg.inv(total), dtype=np.float64)
+        solved = inverse @ data.target
+        # Identical scores have no variance; a tiny one keeps the ratios defined.
+        variance = max((float(data.target @ solved) + data.left_over) / data.degrees, 1e-24)
         before = ratios
         ratios = np.array(
             [
@@ -201,21 +205,6 @@ def _estimate_components(kernels: list[Floats], data: _ReducedScores, ratios: Fl
         if np.abs(np.log(ratios / before)).max() < SETTLED:
             break
     return ratios
-
-
-def _solve_covariance(kernels: list[Floats], data: _ReducedScores, ratios: Floats) -> tuple[Floats, Floats, float]:
-    """Covariance of the contrasts, in units of the noise variance, solved for the observations.
-
-    Returns: Its inverse, (contrasts, contrasts); the inverse times the target, (contrasts,); and the noise variance.
-    """
-    total = np.eye(len(data.target))
-    for ratio, kernel in zip(ratios, kernels, strict=True):
-        total += ratio * kernel
-    inverse: Floats = np.asarray(np.linalg.inv(total), dtype=np.float64)
-    solved = inverse @ data.target
-    # Identical scores have no variance; a tiny one keeps the ratios defined.
-    variance = max((float(data.target @ solved) + data.left_over) / data.degrees, 1e-24)
-    return inverse, solved, variance
 
 
 def _build_posterior(design: Mapping[str, Floats], data: _ReducedScores, ratios: Floats) -> AdditiveModel:

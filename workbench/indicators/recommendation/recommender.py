@@ -179,7 +179,12 @@ def _build_question(
     comparison: Comparison, request: RecommendationRequest, stack_set: StackSet | None, database: Queries | None
 ) -> Question:  # fmt: skip
     """The ratios of all stacks by the mix, and what the units of the recommendation see."""
-    mix = _select_mix(comparison, request)
+    values = set(comparison.observed.values["metric"])
+    metrics = [metric.name for case in comparison.observed.session.cases for metric in case.metrics]
+    if request.mix is None:
+        mix = Mix.equal_weights([metric for metric in metrics if metric in values])
+    else:
+        mix = Mix.from_text(request.mix, metrics)
     session, facts = comparison.observed.session, Facts(comparison, mix.weights)
     everything = list_candidates(facts, stack_set)
     unmeasured = sum(candidate.arm is None for candidate in everything)
@@ -214,14 +219,6 @@ def _build_question(
     return Question(comparison, request, mix, figures, context, 0 if request.predict else unmeasured)
 
 
-def _select_mix(comparison: Comparison, request: RecommendationRequest) -> Mix:
-    values = set(comparison.observed.values["metric"])
-    metrics = [metric.name for case in comparison.observed.session.cases for metric in case.metrics]
-    if request.mix is None:
-        return Mix.equal_weights([metric for metric in metrics if metric in values])
-    return Mix.from_text(request.mix, metrics)
-
-
 def _build_estimates(facts: Facts, scores: MixScores, everything: list[Candidate], *, predict: bool) -> RatioEstimates:
     """Ratios from the rounds of measured stacks; to predict others, from a model of versions."""
     session = facts.comparison.observed.session
@@ -231,22 +228,18 @@ def _build_estimates(facts: Facts, scores: MixScores, everything: list[Candidate
         return PairedEstimates(scores, arm_names, level, sequence=session.method == "sequence")
     # Wrong answers may be fast: the times of such a stack say nothing about its versions.
     trusted = facts.trusted | {session.baseline}
-    of_key = _map_distinct_places(everything)
-    arms = {arm.name: of_key[arm.stack_key] for arm in session.arms if arm.name in trusted}
-    return fit_model_estimates(
-        scores, arms, {candidate.place: candidate.packages for candidate in everything}, level=level
-    )
-
-
-def _map_distinct_places(everything: list[Candidate]) -> dict[str, str]:
-    """The place of each key; the model identifies stacks by their versions, so keys must be unique."""
+    # The place of each key; the model identifies stacks by their versions, so keys must be unique.
     keys = [candidate.key for candidate in everything]
     if alike := [candidate.name for candidate in everything if keys.count(candidate.key) > 1]:
         raise ConfigError(
             "cannot predict: several stacks have the same versions", where="--predict",
             found=alike[:20], do="omit --predict, or measure only one of them",
         )  # fmt: skip
-    return {candidate.key: candidate.place for candidate in everything}
+    of_key = {candidate.key: candidate.place for candidate in everything}
+    arms = {arm.name: of_key[arm.stack_key] for arm in session.arms if arm.name in trusted}
+    return fit_model_estimates(
+        scores, arms, {candidate.place: candidate.packages for candidate in everything}, level=level
+    )
 
 
 def _list_unusable_reasons(comparison: Comparison) -> list[str]:
@@ -277,10 +270,21 @@ def choose_session(folders: Sequence[Path], session_id: str | None = None) -> Pa
         session_ids = sorted(session.session_id for session in by_path.values())
         raise InputError("no such session", where="--session", found=(session_id or "")[:80], allowed=session_ids[:20])
     sessions = sorted(matches.values(), key=lambda session: session.created_at)
+    # How sessions differ from the oldest of them, in words.
+    first, texts = sessions[0], []
+    for other in sessions[1:6]:
+        differences = list_differences(first, other)
+        clause = (
+            f"differs from {first.session_id} in {', '.join(differences)}"
+            if differences
+            else f"measures the same as {first.session_id}"
+        )
+        texts.append(f"{other.session_id} {clause}")
+    more = f"; and {len(sessions) - 6} more" if len(sessions) > 6 else ""
     raise InputError(
         "several sessions: choose one, they are never compared",
         where=", ".join(map(str, folders)),
-        found=_format_sessions(sessions),
+        found="; ".join(texts) + more,
         allowed=[session.session_id for session in sessions[:20]],
         do=f"--session {sessions[-1].session_id}",
     )
@@ -309,21 +313,6 @@ def _list_session_folders(folder: Path) -> Iterator[Path]:
     inner = sorted({*folder.glob(f"*/{SESSION_FILE}"), *folder.glob(f"*/*/{SESSION_FILE}")})
     for path in inner[:MAX_SESSIONS]:
         yield path.parent
-
-
-def _format_sessions(sessions: Sequence[Session]) -> str:
-    """How sessions differ from the oldest of them, in words."""
-    first, texts = sessions[0], []
-    for other in sessions[1:6]:
-        differences = list_differences(first, other)
-        clause = (
-            f"differs from {first.session_id} in {', '.join(differences)}"
-            if differences
-            else f"measures the same as {first.session_id}"
-        )
-        texts.append(f"{other.session_id} {clause}")
-    more = f"; and {len(sessions) - 6} more" if len(sessions) > 6 else ""
-    return "; ".join(texts) + more
 
 
 def find_stacks(folder: Path, stacks_file: Path | None) -> StackSet | None:

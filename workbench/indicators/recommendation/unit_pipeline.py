@@ -404,7 +404,12 @@ def _run_step(unit: Step, contender: Accepted) -> None:
         answer = unit.run(contender.stack)
     try:
         score, sentences = answer
-        value = _check_score(unit, score)
+        value = float(score)
+        if not math.isfinite(value) or abs(value) > unit.most:
+            raise InputError(
+                "a score that is not a number" if math.isnan(value) else "a score out of bounds",
+                where=f"unit {unit.label}", found=value, allowed=f"-{unit.most:g} to {unit.most:g}",
+            )  # fmt: skip
     except (TypeError, ValueError):
         raise InputError(
             "a step did not return a score and a list of sentences",
@@ -427,16 +432,6 @@ def _run_wrap(unit: Wrap, contender: Accepted) -> None:
     with _blame_unit(unit, may_refuse=True):
         sentences = unit.run(contender.stack)
     contender.sentences += _check_sentences(unit, sentences)
-
-
-def _check_score(unit: Step, score: Any) -> float:
-    value = float(score)
-    if not math.isfinite(value) or abs(value) > unit.most:
-        raise InputError(
-            "a score that is not a number" if math.isnan(value) else "a score out of bounds",
-            where=f"unit {unit.label}", found=value, allowed=f"-{unit.most:g} to {unit.most:g}",
-        )  # fmt: skip
-    return value
 
 
 def _check_sentences(unit: Unit, sentences: Any) -> list[Justification]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,33 @@ def read_vulnerabilities(path: Path) -> KnownVulnerabilities:
         isinstance(document, dict) and "vulns" in document and "name" in document for document in documents
     ):
         return _parse_audit_report(documents, path)
-    return _parse_osv_records(documents, path)
+    # Vulnerabilities of packages on PyPI by version ranges; withdrawn records are left out.
+    by_package: dict[str, list[Vulnerability]] = {}
+    for position, record in enumerate(_check_list(list(documents), path, "the file")):
+        if not isinstance(record.get("affected"), list):
+            raise InputError(
+                "not a record of OSV or pip-audit",
+                where=f"{path}, entry {position}",
+                found=f"keys {sorted(record)[:8]}",
+            )
+        if record.get("withdrawn"):
+            continue
+        for affected in _check_list(record["affected"], path, f"{position}.affected"):
+            package = affected.get("package")
+            if (
+                isinstance(package, dict)
+                and package.get("ecosystem") == "PyPI"
+                and isinstance(package.get("name"), str)
+            ):
+                vulnerability = Vulnerability(
+                    _read_id(record, path),
+                    _read_summary(record),
+                    _find_link(record),
+                    _list_versions(affected),
+                    tuple(_parse_ranges(affected, path)),
+                )
+                by_package.setdefault(canonicalize_name(package["name"]), []).append(vulnerability)
+    return KnownVulnerabilities({name: tuple(entries) for name, entries in by_package.items()})
 
 
 def _parse_documents(raw: bytes, path: Path) -> list[Any]:
@@ -155,36 +181,6 @@ def _parse_audit_report(dependencies: Any, path: Path) -> KnownVulnerabilities:
             )
             by_package.setdefault(canonicalize_name(name), []).append(vulnerability)
     return KnownVulnerabilities({name: tuple(entries) for name, entries in by_package.items()}, frozenset(audited))
-
-
-def _parse_osv_records(documents: Iterable[Any], path: Path) -> KnownVulnerabilities:
-    """Vulnerabilities of packages on PyPI by version ranges; withdrawn records are left out."""
-    by_package: dict[str, list[Vulnerability]] = {}
-    for position, record in enumerate(_check_list(list(documents), path, "the file")):
-        if not isinstance(record.get("affected"), list):
-            raise InputError(
-                "not a record of OSV or pip-audit",
-                where=f"{path}, entry {position}",
-                found=f"keys {sorted(record)[:8]}",
-            )
-        if record.get("withdrawn"):
-            continue
-        for affected in _check_list(record["affected"], path, f"{position}.affected"):
-            package = affected.get("package")
-            if (
-                isinstance(package, dict)
-                and package.get("ecosystem") == "PyPI"
-                and isinstance(package.get("name"), str)
-            ):
-                vulnerability = Vulnerability(
-                    _read_id(record, path),
-                    _read_summary(record),
-                    _find_link(record),
-                    _list_versions(affected),
-                    tuple(_parse_ranges(affected, path)),
-                )
-                by_package.setdefault(canonicalize_name(package["name"]), []).append(vulnerability)
-    return KnownVulnerabilities({name: tuple(entries) for name, entries in by_package.items()})
 
 
 def _parse_ranges(affected: Mapping[str, Any], path: Path) -> Iterator[tuple[str | None, str | None, str | None]]:

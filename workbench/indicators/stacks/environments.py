@@ -150,7 +150,16 @@ def install_packages(
 ) -> None:
     """Install exactly the files of the lock, each verified by its hash."""
     checked = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
-    for place, (packages, index_sources) in enumerate(_group_by_index(stack, sources)):
+    # Packages of each index with the sources that have only it: files of one name there may differ.
+    groups: dict[str | None, list[Package]] = {}
+    for package in stack.packages:
+        pinned = sources.pinned.get(package.name)
+        groups.setdefault(pinned[1] if pinned and package.index == pinned[0] else None, []).append(package)
+    by_index = [
+        (packages, sources.select_for(packages[0].name) if url else replace(sources, pinned={}))
+        for url, packages in groups.items()
+    ]
+    for place, (packages, index_sources) in enumerate(by_index):
         part = lock if len(packages) == len(stack.packages) else lock.with_name(f"{lock.name}.{place}")
         if part != lock:
             part.write_text(format_lock(packages), encoding="utf-8")
@@ -169,18 +178,6 @@ def install_packages(
             found=result.explanation,
             do="install once without --offline" if offline else "check that the index still has these files",
         )
-
-
-def _group_by_index(stack: Stack, sources: Sources) -> list[tuple[list[Package], Sources]]:
-    """Packages of each index with the sources that have only it: files of one name there may differ."""
-    groups: dict[str | None, list[Package]] = {}
-    for package in stack.packages:
-        pinned = sources.pinned.get(package.name)
-        groups.setdefault(pinned[1] if pinned and package.index == pinned[0] else None, []).append(package)
-    return [
-        (packages, sources.select_for(packages[0].name) if url else replace(sources, pinned={}))
-        for url, packages in groups.items()
-    ]
 
 
 def compile_bytecode(folder: Path) -> None:
@@ -261,7 +258,21 @@ def ensure_environment(
         )
     folder = (root or default_environment_root()).absolute() / (f"{stack.key}.{copy}" if copy else stack.key)
     with _lock_folder(folder) as lock:
-        environment = _load_existing_environment(folder, stack, copy)
+        # Load a complete, unaltered environment; null if there is none.
+        try:
+            marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+            if (
+                marker["format_version"] != FORMAT_VERSION
+                or marker["key"] != stack.key
+                or not interpreter_path(folder).exists()
+                or compute_record_digest(folder) != marker["record_sha256"]
+                or find_altered_files(folder, deep=False)
+            ):
+                environment = None
+            else:
+                environment = _build_environment(folder, stack, copy, marker, made=False)
+        except (OSError, ValueError, KeyError, TypeError):
+            environment = None
         return environment or _make_environment(folder, stack, copy, sources or load_sources(), offline, lock)
 
 
@@ -350,21 +361,6 @@ def _lock_folder(folder: Path) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
-
-
-def _load_existing_environment(folder: Path, stack: Stack, copy: int) -> Environment | None:
-    """Load a complete, unaltered environment; null if there is none."""
-    try:
-        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        if marker["format_version"] != FORMAT_VERSION or marker["key"] != stack.key:
-            return None
-        if not interpreter_path(folder).exists() or compute_record_digest(folder) != marker["record_sha256"]:
-            return None
-        if find_altered_files(folder, deep=False):
-            return None
-        return _build_environment(folder, stack, copy, marker, made=False)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _build_environment(folder: Path, stack: Stack, copy: int, marker: dict[str, Any], *, made: bool) -> Environment:

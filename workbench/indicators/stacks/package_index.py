@@ -107,7 +107,23 @@ def build_target(python: str | None = None, platform: str | None = None) -> Targ
         # Compatible tags are read from the running interpreter; others are assumed to be built alike.
         tags = list(sys_tags()) if version == this_python_version() else _list_tags(version, list(platform_tags()))
         return Target(version, this_platform(), None, _rank_tags(tags))
-    name, platforms = _list_platforms(platform)
+    # Name of another platform, and its tags, the best first.
+    if match := _GLIBC.fullmatch(platform):
+        processor = match[1]
+        newest = int(match[2])
+        oldest = 5 if processor == "x86_64" else 17
+        names = []
+        for minor in range(newest, oldest - 1, -1):
+            names.append(f"manylinux_2_{minor}_{processor}")
+            if old := _OLD_NAMES.get(minor):
+                names.append(f"{old}_{processor}")
+        name, platforms = f"manylinux_2_{match[2]}_{match[1]}", [*names, f"linux_{processor}"]
+    elif platform == "windows":
+        name, platforms = "win_amd64", ["win_amd64"]
+    elif platform == "aarch64-apple-darwin":
+        name, platforms = "macosx_arm64", list(mac_platforms((13, 0), "arm64"))
+    else:
+        raise ConfigError("unknown platform", where="--platform", found=platform[:60], allowed=ALLOWED)
     return Target(version, name, platform, _rank_tags(_list_tags(version, platforms)))
 
 
@@ -136,27 +152,6 @@ def _check_python(version: str | None) -> str:
         )
     # "3.11" on Python 3.11.7 means this interpreter, so no other Python is needed for environments.
     return this_python_version() if version == ".".join(this_python_version().split(".")[:2]) else version
-
-
-def _list_platforms(platform: str) -> tuple[str, list[str]]:
-    """Name of another platform, and its tags, the best first."""
-    if match := _GLIBC.fullmatch(platform):
-        return f"manylinux_2_{match[2]}_{match[1]}", _list_manylinux_tags(match[1], int(match[2]))
-    if platform == "windows":
-        return "win_amd64", ["win_amd64"]
-    if platform == "aarch64-apple-darwin":
-        return "macosx_arm64", list(mac_platforms((13, 0), "arm64"))
-    raise ConfigError("unknown platform", where="--platform", found=platform[:60], allowed=ALLOWED)
-
-
-def _list_manylinux_tags(processor: str, newest: int) -> list[str]:
-    oldest = 5 if processor == "x86_64" else 17
-    names = []
-    for minor in range(newest, oldest - 1, -1):
-        names.append(f"manylinux_2_{minor}_{processor}")
-        if old := _OLD_NAMES.get(minor):
-            names.append(f"{old}_{processor}")
-    return [*names, f"linux_{processor}"]
 
 
 def _list_tags(python: str, platforms: list[str]) -> list[Tag]:
@@ -199,7 +194,13 @@ def parse_page(text: str, content_type: str, url: str) -> list[Wheel]:
     """
     if "json" in content_type or text.lstrip()[:1] == "{":
         return _collect_wheels(_parse_json_entries(text), url)
-    return _collect_wheels(_parse_html_entries(text), url)
+    # Files of an HTML page (PEP 503).
+    parser = _Anchors()
+    parser.feed(text)
+    parser.close()
+    if not parser.is_html:
+        raise ValueError("neither JSON nor HTML")
+    return _collect_wheels(parser.found, url)
 
 
 def parse_wheel(file_name: str, url: str, **facts: Any) -> Wheel | None:
@@ -290,16 +291,6 @@ class _Anchors(HTMLParser):
         if (size := facts.get("size", "")).isdigit():
             facts["size"] = int(size)
         self.found.append({**facts, "url": link, "name": unquote(urlsplit(link).path).rsplit("/", 1)[-1]})
-
-
-def _parse_html_entries(text: str) -> Iterable[dict[str, Any]]:
-    """Files of an HTML page (PEP 503)."""
-    parser = _Anchors()
-    parser.feed(text)
-    parser.close()
-    if not parser.is_html:
-        raise ValueError("neither JSON nor HTML")
-    return parser.found
 
 
 class PackageIndex:
@@ -413,7 +404,19 @@ def _reverse_build(build: tuple[int, str] | tuple[()]) -> tuple[int, str]:
 def _fetch_page(url: str) -> list[Wheel] | None:
     """Wheels of one page; null if the index does not have the package."""
     if urlsplit(url).scheme == "file":
-        return _read_local_page(url)
+        # Wheels of an index in a folder: by its index.html, else by its files; null if there is no such folder.
+        folder = _local_path(url)
+        try:
+            page = folder / "index.html"
+            if page.is_file():
+                with page.open("rb") as file:
+                    return [
+                        _add_size(wheel)
+                        for wheel in _parse_response(_read_text(file, str(page)), "text/html", url, str(page))
+                    ]
+            return _list_folder_wheels(folder, folder.name) if folder.is_dir() else None
+        except OSError as error:
+            raise InputError("cannot read the local index", where=folder, found=error.strerror) from error
     request, safe = _build_request(url, "GET")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone, see _request
@@ -425,7 +428,14 @@ def _fetch_page(url: str) -> list[Wheel] | None:
         error.close()
         if error.code in (404, 410):
             return None
-        raise _explain_refusal(safe, error.code) from None
+        if error.code in (401, 403, 407):
+            advice = "give user and password in the index's URL: UV_DEFAULT_INDEX=https://USER:PASSWORD@HOST/…"
+            raise RunFailedError(
+                "the package index refuses access", where=safe, found=f"HTTP {error.code}", do=advice
+            ) from None
+        raise RunFailedError(
+            "the package index failed", where=safe, found=f"HTTP {error.code}", do="try again later"
+        ) from None
     except (OSError, HTTPException) as error:
         # The message of the exception may contain the URL, so only its reason is shown.
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
@@ -438,13 +448,6 @@ def _parse_response(text: str, kind: str, at: str, safe: str) -> list[Wheel]:
         return parse_page(text, kind, at)
     except ValueError as error:
         raise InputError("not a package index page", where=safe, found=str(error)[:200], do=REACH) from None
-
-
-def _explain_refusal(safe: str, code: int) -> RunFailedError:
-    if code in (401, 403, 407):
-        advice = "give user and password in the index's URL: UV_DEFAULT_INDEX=https://USER:PASSWORD@HOST/…"
-        return RunFailedError("the package index refuses access", where=safe, found=f"HTTP {code}", do=advice)
-    return RunFailedError("the package index failed", where=safe, found=f"HTTP {code}", do="try again later")
 
 
 def _build_request(url: str, method: str) -> tuple[urllib.request.Request, str]:
@@ -473,22 +476,6 @@ def _read_text(file: IO[bytes], safe: str) -> str:
 
 def _local_path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
-
-
-def _read_local_page(url: str) -> list[Wheel] | None:
-    """Wheels of an index in a folder: by its index.html, else by its files; null if there is no such folder."""
-    folder = _local_path(url)
-    try:
-        page = folder / "index.html"
-        if page.is_file():
-            with page.open("rb") as file:
-                return [
-                    _add_size(wheel)
-                    for wheel in _parse_response(_read_text(file, str(page)), "text/html", url, str(page))
-                ]
-        return _list_folder_wheels(folder, folder.name) if folder.is_dir() else None
-    except OSError as error:
-        raise InputError("cannot read the local index", where=folder, found=error.strerror) from error
 
 
 def _list_flat_links(link: str, name: str) -> list[Wheel]:

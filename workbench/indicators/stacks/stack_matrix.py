@@ -100,7 +100,19 @@ class StackMatrix(StrictModel):
         if wrong := [number for number in self.threads if not 1 <= number <= 1024]:
             raise ValueError(f"threads: {wrong[0]} is not between 1 and 1024")
         _check_variables(self.env)
-        _check_indexes(self)
+        # Refuse credentials in addresses, and packages of an unknown index.
+        for name, url in self.indexes.items():
+            if has_user_info(url):
+                user = f"UV_INDEX_{name.upper().replace('-', '_')}_USERNAME and _PASSWORD"
+                raise ValueError(f"indexes.{name}: a user or password in the address; set {user} instead")
+            if not url.startswith(("https://", "http://", "file://", "/", "~", "./")):
+                raise ValueError(f"indexes.{name}: neither an address (https://…) nor a folder")
+        allowed = [*self.indexes, DEFAULT_INDEX]
+        for name, choice in self.packages.items():
+            if unknown := [index for index in choice.index if index not in allowed]:
+                raise ValueError(
+                    f"packages.{name}.index: {unknown[0]} is not one of {', '.join(dict.fromkeys(allowed))}"
+                )
         lists = {"python": self.python, "threads": self.threads}
         lists |= {f"env.{name}": levels for name, levels in self.env.items()}
         for name, choice in self.packages.items():
@@ -123,20 +135,6 @@ def _check_variables(env: Mapping[str, tuple[str, ...]]) -> None:
             raise ValueError(f"env.{name}: each run sets it; use threads, or the parameters of an indicator")
         if any(not text.isprintable() or len(text) > 1000 for text in levels):
             raise ValueError(f"env.{name}: a line of at most 1,000 characters")
-
-
-def _check_indexes(matrix: StackMatrix) -> None:
-    """Refuse credentials in addresses, and packages of an unknown index."""
-    for name, url in matrix.indexes.items():
-        if has_user_info(url):
-            user = f"UV_INDEX_{name.upper().replace('-', '_')}_USERNAME and _PASSWORD"
-            raise ValueError(f"indexes.{name}: a user or password in the address; set {user} instead")
-        if not url.startswith(("https://", "http://", "file://", "/", "~", "./")):
-            raise ValueError(f"indexes.{name}: neither an address (https://…) nor a folder")
-    allowed = [*matrix.indexes, DEFAULT_INDEX]
-    for name, choice in matrix.packages.items():
-        if unknown := [index for index in choice.index if index not in allowed]:
-            raise ValueError(f"packages.{name}.index: {unknown[0]} is not one of {', '.join(dict.fromkeys(allowed))}")
 
 
 def _check_package(name: str, choice: PackageChoice) -> None:

@@ -107,7 +107,15 @@ def format_stacks(stacks: StackSet) -> str:
     if merged:
         lines += ["", *(f"merged: {'; '.join(stack.origin)}: one lock, {stack.name}" for stack in merged)]
     if stacks.variations:
-        lines += ["", *_format_variations(stacks)]
+        # Arms of a matrix with what they are made of: Python, and hash, size and index of the packages that vary.
+        by_key = {stack.key: stack for stack in stacks.stacks}
+        rows = [("arm", "Python", "threads", "variables", "lock")]
+        for variation in stacks.variations:
+            stack = by_key.get(variation.stack or "")
+            variables = " ".join(f"{name}={value}" for name, value in variation.variables.items())
+            python, lock = (stack.python, stack.key[:12]) if stack else ("its own", "none: an existing environment")
+            rows.append((variation.name, python, str(variation.threads or "session's"), variables or "-", lock))
+        lines += ["", *[*_align_columns(rows), "", *_format_files(stacks)]]
     yanked = [
         f"{stack.name}: {package.name} {package.version}"
         for stack in stacks.stacks
@@ -121,18 +129,6 @@ def format_stacks(stacks: StackSet) -> str:
     if stacks.variations:
         return "\n".join(lines)
     return "\n".join([*lines, "", f"to repeat: {format_repeat_command(stacks)}"])
-
-
-def _format_variations(stacks: StackSet) -> list[str]:
-    """Arms of a matrix with what they are made of: Python, and hash, size and index of the packages that vary."""
-    by_key = {stack.key: stack for stack in stacks.stacks}
-    rows = [("arm", "Python", "threads", "variables", "lock")]
-    for variation in stacks.variations:
-        stack = by_key.get(variation.stack or "")
-        variables = " ".join(f"{name}={value}" for name, value in variation.variables.items())
-        python, lock = (stack.python, stack.key[:12]) if stack else ("its own", "none: an existing environment")
-        rows.append((variation.name, python, str(variation.threads or "session's"), variables or "-", lock))
-    return [*_align_columns(rows), "", *_format_files(stacks)]
 
 
 def _format_files(stacks: StackSet) -> list[str]:

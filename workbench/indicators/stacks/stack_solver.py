@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.stacks import stack_request, stack_sets, uv_tool
-from workbench.indicators.stacks.package_index import PackageIndex, Wheel, build_target, format_time
+from workbench.indicators.stacks.package_index import PackageIndex, build_target, format_time
 from workbench.indicators.stacks.stack_request import COUNT, Point, StackRequest, compute_start_of_today, format_size
 from workbench.indicators.stacks.stack_sets import MAX_REASON, Package, RejectedPoint, Stack, StackSet, build_stack
 from workbench.indicators.stacks.uv_tool import Sources, load_sources
@@ -103,7 +103,19 @@ def build_stack_plan(request: StackRequest, sources: Sources | None = None) -> S
         before=before,
         notes=notes,
     )
-    return _count_points(plan)
+    # Plan with its number of points, checked against the limit.
+    points = plan.iterate_points()
+    total = stack_request.count_combinations(plan.choices) if plan.choices else len(list(points))
+    max_points = plan.request.most
+    if min(total, plan.wanted or total) > max_points:
+        each = ", ".join(f"{name}: {len(versions)} versions" for name, versions in plan.choices.items())
+        raise ConfigError(
+            f"too many points: {total}",
+            where=each or "--every",
+            allowed=f"up to {max_points} (--most)",
+            do="sample with --decision random --count N, use the newest with --latest N, or raise --most",
+        )
+    return replace(plan, total=total)
 
 
 def find_last_day(request: StackRequest) -> date:
@@ -117,22 +129,6 @@ def find_last_day(request: StackRequest) -> date:
 def _is_applicable(requirement: Requirement) -> bool:
     # A requirement with a marker may be for another Python; its package may then be absent.
     return requirement.marker is None
-
-
-def _count_points(plan: StackPlan) -> StackPlan:
-    """Plan with its number of points, checked against the limit."""
-    points = plan.iterate_points()
-    total = stack_request.count_combinations(plan.choices) if plan.choices else len(list(points))
-    max_points = plan.request.most
-    if min(total, plan.wanted or total) > max_points:
-        each = ", ".join(f"{name}: {len(versions)} versions" for name, versions in plan.choices.items())
-        raise ConfigError(
-            f"too many points: {total}",
-            where=each or "--every",
-            allowed=f"up to {max_points} (--most)",
-            do="sample with --decision random --count N, use the newest with --latest N, or raise --most",
-        )
-    return replace(plan, total=total)
 
 
 def _select_upload_limit(
@@ -274,11 +270,15 @@ class Solver:
                 "a package has no known hash", where=f"{name} {version}", do="use an index with sha256 hashes"
             )
         best = next(iter(fitting), None)
+        # The upload time of the newest wheel; null unless all have one.
+        times = [wheel.uploaded for wheel in fitting]
+        upload_times = [time for time in times if time is not None]
+        newest_upload = format_time(max(upload_times)) if upload_times and len(upload_times) == len(times) else None
         return Package(
             name=name,
             version=version,
             hashes=tuple(digests),
-            newest_upload=_find_newest_upload(fitting),
+            newest_upload=newest_upload,
             yanked=any(wheel.yanked for wheel in fitting) if fitting else None,
             download_bytes=None if best is None else self.index.size_bytes(best),
             index=self.index.sources.pinned[name][0] if name in self.index.sources.pinned else None,
@@ -299,13 +299,6 @@ def write_requirements(folder: Path, requirements: Sequence[str], sources: Sourc
         lines += ["[[tool.uv.index]]", f"name = {quote(name)}", f"url = {quote(url)}", "explicit = true"]
     (folder / "pyproject.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return "pyproject.toml"
-
-
-def _find_newest_upload(wheels: Sequence[Wheel]) -> str | None:
-    """The upload time of the newest wheel; null unless all have one."""
-    times = [wheel.uploaded for wheel in wheels]
-    upload_times = [time for time in times if time is not None]
-    return format_time(max(upload_times)) if upload_times and len(upload_times) == len(times) else None
 
 
 def _parse_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -366,38 +359,7 @@ def solve_stack_plan(plan: StackPlan, progress: Progress | None = None) -> Stack
         were = "file without upload time was" if len(untimed) == 1 else "files without upload time were"
         shown = ", ".join(untimed[:3]) + (", …" if len(untimed) > 3 else "")
         notes += (f"{len(untimed)} {were} skipped: {shown}",)
-    return _build_stack_set(plan, answers, notes)
-
-
-def _solve_until_enough(
-    plan: StackPlan, solver: Solver, progress: Progress | None
-) -> list[SolvedPoint | UnsolvedPoint]:
-    """Solve points until there are enough different stacks, or no points left.
-
-    The batch size depends only on earlier results, so the same seed solves the same points.
-    """
-    answers: list[SolvedPoint | UnsolvedPoint] = []
-    points = iter(plan.iterate_points())
-    max_points = min(plan.total, plan.request.most)
-    while True:
-        different = {answer.packages for answer in answers if isinstance(answer, SolvedPoint)}
-        missing = max_points if plan.wanted is None else plan.wanted - len(different)
-        batch = list(itertools.islice(points, max(0, min(missing, max_points - len(answers)))))
-        if not batch:
-            return answers
-        n_done = len(answers)
-        batch_progress = None if progress is None else _shift_progress(progress, n_done)
-        answers += solve_points(solver, batch, batch_progress)
-
-
-def _shift_progress(progress: Progress, by: int) -> Progress:
-    return lambda n_done, total: progress(by + n_done, by + total)
-
-
-def _build_stack_set(
-    plan: StackPlan, answers: Sequence[SolvedPoint | UnsolvedPoint], notes: tuple[str, ...]
-) -> StackSet:
-    """Merge equal locks, leave out those that are too large, and name the stacks."""
+    # Merge equal locks, leave out those that are too large, and name the stacks.
     rejected: list[RejectedPoint] = []
     stacks: dict[str, Stack] = {}
     merged = 0
@@ -436,6 +398,31 @@ def _build_stack_set(
         options=_list_options(plan.request),
         context=plan.request.context,
     )
+
+
+def _solve_until_enough(
+    plan: StackPlan, solver: Solver, progress: Progress | None
+) -> list[SolvedPoint | UnsolvedPoint]:
+    """Solve points until there are enough different stacks, or no points left.
+
+    The batch size depends only on earlier results, so the same seed solves the same points.
+    """
+    answers: list[SolvedPoint | UnsolvedPoint] = []
+    points = iter(plan.iterate_points())
+    max_points = min(plan.total, plan.request.most)
+    while True:
+        different = {answer.packages for answer in answers if isinstance(answer, SolvedPoint)}
+        missing = max_points if plan.wanted is None else plan.wanted - len(different)
+        batch = list(itertools.islice(points, max(0, min(missing, max_points - len(answers)))))
+        if not batch:
+            return answers
+        n_done = len(answers)
+        batch_progress = None if progress is None else _shift_progress(progress, n_done)
+        answers += solve_points(solver, batch, batch_progress)
+
+
+def _shift_progress(progress: Progress, by: int) -> Progress:
+    return lambda n_done, total: progress(by + n_done, by + total)
 
 
 def _list_options(request: StackRequest) -> dict[str, int | str | None]:

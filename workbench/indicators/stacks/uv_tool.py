@@ -213,7 +213,15 @@ def _resolve_address(text: str, env: Mapping[str, str]) -> str:
     """Resolve an index to a URL: uv's name=URL gets the credentials of that name, a local folder gets a scheme."""
     name, equals, url = text.partition("=")
     if equals and name.replace("-", "").replace("_", "").isalnum():
-        text = _add_login(url, name, env)
+        # URL with the credentials of UV_INDEX_NAME_USERNAME and _PASSWORD, unless it already has some.
+        parts = urlsplit(url)
+        variable = "UV_INDEX_" + name.upper().replace("-", "_").replace(".", "_")
+        user, password = env.get(f"{variable}_USERNAME"), env.get(f"{variable}_PASSWORD")
+        if "@" in parts.netloc or not parts.netloc or (user is None and password is None):
+            text = url
+        else:
+            login = f"{quote(user or '', safe='')}:{quote(password or '', safe='')}"
+            text = urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
     return text if "://" in text else Path(text).expanduser().absolute().as_uri()
 
 
@@ -224,17 +232,6 @@ def resolve_pinned(indexes: Mapping[str, tuple[str, str]]) -> dict[str, tuple[st
         for package, (name, url) in indexes.items()
         if url
     }
-
-
-def _add_login(url: str, name: str, env: Mapping[str, str]) -> str:
-    """URL with the credentials of UV_INDEX_NAME_USERNAME and _PASSWORD, unless it already has some."""
-    parts = urlsplit(url)
-    variable = "UV_INDEX_" + name.upper().replace("-", "_").replace(".", "_")
-    user, password = env.get(f"{variable}_USERNAME"), env.get(f"{variable}_PASSWORD")
-    if "@" in parts.netloc or not parts.netloc or (user is None and password is None):
-        return url
-    login = f"{quote(user or '', safe='')}:{quote(password or '', safe='')}"
-    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,16 @@ def find_version_range(
             "a version outside the range", where="--versions", found=[str(version) for version in outside[:5]],
             allowed=f"{ends[0]} to {ends[1]}",
         )  # fmt: skip
-    _check_available({*ends, *wanted}, there, requirement.name, index)
+    # Refuse wanted versions that have no wheel; `there` are those that have.
+    if missing := sorted({*ends, *wanted} - there):
+        versions = sorted(there)
+        shown = f"{len(versions)} versions, {versions[0]} to {versions[-1]}" if versions else "none"
+        raise ConfigError(
+            f"no wheel of this version of {requirement.name}",
+            where=_WHERE,
+            found=[str(version) for version in missing[:5]],
+            allowed=f"a version with a wheel for Python {index.target.python} on {index.target.platform}: {shown}",
+        )
     usable = {wheel.version for wheel in wheels if not wheel.yanked}
     yanked = in_range - usable - {*ends, *wanted}
     takes_all = any(end.is_prerelease for end in ends)
@@ -107,19 +116,6 @@ def find_version_range(
         tuple(map(str, chosen)),
         tuple(map(str, left_out)),
     )
-
-
-def _check_available(wanted: set[Version], there: set[Version], package: str, index: PackageIndex) -> None:
-    """Refuse wanted versions that have no wheel; `there` are those that have."""
-    if missing := sorted(wanted - there):
-        versions = sorted(there)
-        shown = f"{len(versions)} versions, {versions[0]} to {versions[-1]}" if versions else "none"
-        raise ConfigError(
-            f"no wheel of this version of {package}",
-            where=_WHERE,
-            found=[str(version) for version in missing[:5]],
-            allowed=f"a version with a wheel for Python {index.target.python} on {index.target.platform}: {shown}",
-        )
 
 
 def parse_fixed_requirements(texts: Sequence[str], package: str) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ from workbench.indicators.store.archive import (
     MAX_RESULT_BYTES,
     SESSION_FILE,
     Arm,
-    Hardware,
     PlannedCase,
     Result,
     Session,
@@ -134,12 +133,7 @@ def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Prog
         _Inspection(folder, session, case, inspection, database, report).sync_runs(paths)
         if progress is not None:
             progress(report.processed, total)
-    _note_untyped_runs(cases, database, report)
-    return report
-
-
-def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, report: SyncReport) -> None:
-    """Add notes about undeclared indicators, and runs stored before the declaration of their indicator."""
+    # Add notes about undeclared indicators, and runs stored before the declaration of their indicator.
     for name, version in cases:
         with database.transaction() as connection:
             typed = find_typed_table(connection, name, version)
@@ -151,6 +145,7 @@ def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, rep
             report.notes.append(
                 f"{name}@{version}: {len(untyped_runs)} run(s) have no typed values; sync their folders again"
             )
+    return report
 
 
 def list_session_folders(folder: Path) -> list[Path]:
@@ -264,7 +259,12 @@ class _Inspection:
     ) -> FoundDocument | None:
         """Read a document of which something is not stored yet; null if all is stored, or it is invalid."""
         try:
-            digest = _hash_file(path)
+            try:
+                digest = hash_document(json.loads(read_up_to(path, MAX_RESULT_BYTES)))
+            except OSError as error:
+                raise InputError("cannot read the file", found=error.strerror) from None
+            except (ValueError, RecursionError) as error:
+                raise InputError("not valid JSON", found=str(error)[:200]) from None
             if stored_hash is not None and (not is_late or stored_hash != digest):
                 self._compare_hash(path, stored_hash, digest)
                 return None
@@ -321,22 +321,27 @@ class _Inspection:
                 self._compare_hash(document.path, hashes[document.number], document.digest)
 
 
-def _hash_file(path: Path) -> str:
-
-    try:
-        return hash_document(json.loads(read_up_to(path, MAX_RESULT_BYTES)))
-    except OSError as error:
-        raise InputError("cannot read the file", found=error.strerror) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError("not valid JSON", found=str(error)[:200]) from None
-
-
 def register_session(connection: Connection, session: Session, declare: Declare) -> None:
     """Register a session."""
     for case in session.cases:
-        _check_indicator_name(case.indicator)
+        # Check an indicator name; queries use NAME@VERSION, so only valid class names can be found again.
+        if not (case.indicator.isascii() and case.indicator.isidentifier() and len(case.indicator) <= MAX_NAME_BYTES):
+            allowed = f"letters, digits, _; at most {MAX_NAME_BYTES}"
+            raise InputError("not an indicator name", found=case.indicator[:80], allowed=allowed)
     sql_database.lock_tables(connection)
-    _insert_hardware(connection, session.hardware)
+    hardware = session.hardware
+    row = {
+        "hardware_key": hardware.key,
+        "cpu_model": hardware.cpu_model,
+        "cores": hardware.cores,
+        "memory_bytes": hardware.memory_bytes,
+        "document": json.dumps(hardware.model_dump(mode="json"), sort_keys=True),
+    }
+    insert_new(connection, HARDWARE, [row])
+    # The reported memory may change with a reboot. The first value in sort order is kept, independent of the order of
+    # inserts, so that a rebuilt database is the same.
+    here = HARDWARE.c.hardware_key == clean_text(hardware.key)
+    connection.execute(HARDWARE.update().where(here, HARDWARE.c.document > row["document"]).values(tidy_row(row)))
     for arm in session.arms:
         _insert_stack(connection, arm)
     for case in session.cases:
@@ -345,14 +350,36 @@ def register_session(connection: Connection, session: Session, declare: Declare)
             connection, clean_text(case.indicator), clean_text(case.indicator_version), declared
         )
     if _insert_session(connection, session):
-        _insert_plan(connection, session)
-
-
-def _check_indicator_name(name: str) -> None:
-    """Check an indicator name; queries use NAME@VERSION, so only valid class names can be found again."""
-    if not (name.isascii() and name.isidentifier() and len(name) <= MAX_NAME_BYTES):
-        allowed = f"letters, digits, _; at most {MAX_NAME_BYTES}"
-        raise InputError("not an indicator name", found=name[:80], allowed=allowed)
+        # Insert the arms, cases and inspections of a session.
+        base_row = {"session_id": session.session_id}
+        arms = [
+            {
+                **base_row,
+                "arm": arm.name,
+                "stack": arm.stack,
+                "stack_key": arm.stack_key,
+                "copy_number": arm.copy_number,
+                "python": arm.python,
+                "platform": arm.notes.get("platform"),
+                "notes": arm.notes,
+            }
+            for arm in session.arms
+        ]
+        insert_new(connection, ARM, arms)
+        names = ("indicator", "indicator_version", "parameters", "skipped")
+        cases = [
+            {**base_row, "case": case.label, **{name: getattr(case, name) for name in names}} for case in session.cases
+        ]
+        insert_new(connection, PLANNED_CASE, cases)
+        inspections = [
+            base_row | {"inspection_id": inspection_id(session.session_id, arm, case), "arm": arm, "case": case}
+            for case in (planned_case.label for planned_case in session.cases)
+            for arm in (session_arm.name for session_arm in session.arms)
+        ]
+        insert_new(connection, INSPECTION, inspections)
+        _refuse_shared_inspections(
+            connection, session.session_id, [inspection["inspection_id"] for inspection in inspections]
+        )
 
 
 def insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
@@ -382,21 +409,6 @@ def hash_document(document: Any) -> str:
     """sha256 of JSON data, independent of whitespace and key order."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _insert_hardware(connection: Connection, hardware: Hardware) -> None:
-    row = {
-        "hardware_key": hardware.key,
-        "cpu_model": hardware.cpu_model,
-        "cores": hardware.cores,
-        "memory_bytes": hardware.memory_bytes,
-        "document": json.dumps(hardware.model_dump(mode="json"), sort_keys=True),
-    }
-    insert_new(connection, HARDWARE, [row])
-    # The reported memory may change with a reboot. The first value in sort order is kept, independent of the order of
-    # inserts, so that a rebuilt database is the same.
-    here = HARDWARE.c.hardware_key == clean_text(hardware.key)
-    connection.execute(HARDWARE.update().where(here, HARDWARE.c.document > row["document"]).values(tidy_row(row)))
 
 
 def _insert_stack(connection: Connection, arm: Arm) -> None:
@@ -446,39 +458,6 @@ def _insert_session(connection: Connection, session: Session) -> bool:
             )
             connection.execute(PLANNED_CASE.update().where(case).values(tidy_row({"skipped": planned_case.skipped})))
     return False
-
-
-def _insert_plan(connection: Connection, session: Session) -> None:
-    """Insert the arms, cases and inspections of a session."""
-    base_row = {"session_id": session.session_id}
-    arms = [
-        {
-            **base_row,
-            "arm": arm.name,
-            "stack": arm.stack,
-            "stack_key": arm.stack_key,
-            "copy_number": arm.copy_number,
-            "python": arm.python,
-            "platform": arm.notes.get("platform"),
-            "notes": arm.notes,
-        }
-        for arm in session.arms
-    ]
-    insert_new(connection, ARM, arms)
-    names = ("indicator", "indicator_version", "parameters", "skipped")
-    cases = [
-        {**base_row, "case": case.label, **{name: getattr(case, name) for name in names}} for case in session.cases
-    ]
-    insert_new(connection, PLANNED_CASE, cases)
-    inspections = [
-        base_row | {"inspection_id": inspection_id(session.session_id, arm, case), "arm": arm, "case": case}
-        for case in (planned_case.label for planned_case in session.cases)
-        for arm in (session_arm.name for session_arm in session.arms)
-    ]
-    insert_new(connection, INSPECTION, inspections)
-    _refuse_shared_inspections(
-        connection, session.session_id, [inspection["inspection_id"] for inspection in inspections]
-    )
 
 
 def _refuse_shared_inspections(connection: Connection, session_id: str, inspections: list[str]) -> None:

@@ -121,7 +121,9 @@ def iterate_values(columns: Mapping[str, Any], where: str) -> Iterator[StoredVal
         allowed = f"at most {MAX_PARAMETERS} parameters and {MAX_COMBINATIONS:,} combinations"
         raise InputError("too many parameters", where=where, allowed=allowed)
     # asv writes null for a list of nulls.
-    found = [columns.get(name) if columns.get(name) is not None else [None] * count for name in ("result", "samples")]
+    found: list[Any] = [
+        columns.get(name) if columns.get(name) is not None else [None] * count for name in ("result", "samples")
+    ]
     for column in found:
         if not isinstance(column, list) or len(column) != count:
             finding = len(column) if isinstance(column, list) else type(column).__name__

@@ -33,7 +33,6 @@ from workbench.indicators.store.sql_schema import (
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, Connection, Engine, Table
-    from sqlalchemy.engine import URL
 
 VARIABLE = "WORKBENCH_DATABASE_URL"
 DEFAULT_NAME = "indicators.db"
@@ -89,39 +88,40 @@ class Database:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         message = redaction.strip_user_info(redaction.redact_value(lines[0][:300], self.secrets))
         code = str(getattr(error, "sqlstate", None) or "")
-        return _explain_message(message, code, self.place)
-
-
-def _explain_message(message: str, code: str, place: str) -> WorkbenchError:
-    """Map a message of the database to an error for the user."""
-    text = message.lower()
-    if "is full" in text or code == "53100":
-        return RunFailedError(
-            "no disk space for the database", where=place, found=message, do="free space, then sync again"
-        )
-    if "readonly" in text or "read-only" in text or code == "25006":
-        return InputError(
-            "the database is not writable", where=place, found=message, do="choose another one with --database"
-        )
-    if "not a database" in text or "malformed" in text:
-        return InputError("not a SQLite database, or a damaged one", where=place, do="sync into a new one: --database")
-    if "unable to open" in text:
-        return InputError(
-            "cannot open the database", where=place, found=message, do="check the folder and its permissions"
-        )
-    if "is locked" in text:
-        return RunFailedError(f"the database was locked for {BUSY_S:.0f} s", where=place, do="sync again later")
-    if code == "57014" or "interrupted" in text:
-        return RunFailedError("the query took too long", where=place, do="narrow the query, or use DuckDB on an export")
-    if code.startswith(("28", "3D")) or code == "42501" or any(words in text for words in _WRONG_USE):
-        return ConfigError(
-            "the server refused the login", where=place, found=message, do=f"check user, name and ${VARIABLE}"
-        )
-    if any(words in text for words in _NO_SERVER) or code.startswith(("08", "57P")):
-        return RunFailedError(
-            "cannot reach the server", where=place, found=message, do="check that it runs, and its address"
-        )
-    return RunFailedError("the database failed", where=place, found=message)
+        # Map a message of the database to an error for the user.
+        place = self.place
+        text = message.lower()
+        if "is full" in text or code == "53100":
+            return RunFailedError(
+                "no disk space for the database", where=place, found=message, do="free space, then sync again"
+            )
+        if "readonly" in text or "read-only" in text or code == "25006":
+            return InputError(
+                "the database is not writable", where=place, found=message, do="choose another one with --database"
+            )
+        if "not a database" in text or "malformed" in text:
+            return InputError(
+                "not a SQLite database, or a damaged one", where=place, do="sync into a new one: --database"
+            )
+        if "unable to open" in text:
+            return InputError(
+                "cannot open the database", where=place, found=message, do="check the folder and its permissions"
+            )
+        if "is locked" in text:
+            return RunFailedError(f"the database was locked for {BUSY_S:.0f} s", where=place, do="sync again later")
+        if code == "57014" or "interrupted" in text:
+            return RunFailedError(
+                "the query took too long", where=place, do="narrow the query, or use DuckDB on an export"
+            )
+        if code.startswith(("28", "3D")) or code == "42501" or any(words in text for words in _WRONG_USE):
+            return ConfigError(
+                "the server refused the login", where=place, found=message, do=f"check user, name and ${VARIABLE}"
+            )
+        if any(words in text for words in _NO_SERVER) or code.startswith(("08", "57P")):
+            return RunFailedError(
+                "cannot reach the server", where=place, found=message, do="check that it runs, and its address"
+            )
+        return RunFailedError("the database failed", where=place, found=message)
 
 
 def open_database(target: str | Path | None = None, *, create: bool = True) -> Database:
@@ -131,11 +131,26 @@ def open_database(target: str | Path | None = None, *, create: bool = True) -> D
     """
 
     text = str(target) if target is not None else os.environ.get(VARIABLE) or str(default_database_path())
-    _refuse_partial_url(text)
+    # Refuse malformed server addresses, which would become file names with a password in them.
+    settings = re.search(r"(^|\s)(host|hostaddr|port|user|dbname|service|passw(or)?d)\s*=", text, re.IGNORECASE)
+    half = "://" not in text and re.match(
+        r"(?!sqlite:)(([A-Za-z][\w+.-]+:/)|postgres(ql)?(\+\w+)?:|[^/]*:[^/]*@)", text
+    )
+    if settings or half:
+        raise ConfigError("not a database URL", where="database", allowed=_ALLOWED)
     if "://" in text and not text.startswith("sqlite:"):
         database = _open_postgresql(text, readonly=not create)
     else:
-        database = _open_sqlite(_parse_sqlite_path(text), readonly=not create)
+        if not text.startswith("sqlite:"):
+            sqlite_path = Path(text)
+        else:
+            path_text = text.removeprefix("sqlite:///")
+            if path_text in (text, "", ":memory:") or "?" in path_text:
+                raise ConfigError(
+                    "not a path of a SQLite file", where="database", allowed="sqlite:///PATH, or just a path"
+                )
+            sqlite_path = Path(path_text)
+        database = _open_sqlite(sqlite_path, readonly=not create)
     try:
         prepare_database(database, create=create)
     except BaseException:
@@ -158,25 +173,6 @@ def refuse_password(target: str | None) -> None:
         raise ConfigError(
             "the command line contains a password", where="--database", do=f"put the URL into ${VARIABLE}"
         )
-
-
-def _refuse_partial_url(text: str) -> None:
-    """Refuse malformed server addresses, which would become file names with a password in them."""
-    settings = re.search(r"(^|\s)(host|hostaddr|port|user|dbname|service|passw(or)?d)\s*=", text, re.IGNORECASE)
-    half = "://" not in text and re.match(
-        r"(?!sqlite:)(([A-Za-z][\w+.-]+:/)|postgres(ql)?(\+\w+)?:|[^/]*:[^/]*@)", text
-    )
-    if settings or half:
-        raise ConfigError("not a database URL", where="database", allowed=_ALLOWED)
-
-
-def _parse_sqlite_path(text: str) -> Path:
-    if not text.startswith("sqlite:"):
-        return Path(text)
-    path_text = text.removeprefix("sqlite:///")
-    if path_text in (text, "", ":memory:") or "?" in path_text:
-        raise ConfigError("not a path of a SQLite file", where="database", allowed="sqlite:///PATH, or just a path")
-    return Path(path_text)
 
 
 def _open_sqlite(path: Path, *, readonly: bool) -> Database:
@@ -232,10 +228,23 @@ def _enable_write_ahead(connection: sqlite3.Connection) -> None:
 
 def _open_postgresql(text: str, *, readonly: bool) -> Database:
     """A database on a server, with its secrets kept out of messages."""
-    from sqlalchemy import create_engine
+    # The URL of a PostgreSQL database; no message contains any part of a password.
+    from sqlalchemy import create_engine, make_url
     from sqlalchemy.engine import URL
+    from sqlalchemy.exc import ArgumentError
 
-    url = _parse_postgresql_url(text)
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        # The parsed text may contain part of a password.
+        raise ConfigError("not a database URL", where="database", allowed=_ALLOWED) from None
+    if url.drivername not in ("postgresql", "postgresql+psycopg", "postgres"):
+        raise ConfigError("unsupported database", where="database", found=url.drivername[:40], allowed=_ALLOWED)
+    if any("password" in name.lower() for name in url.query):
+        raise ConfigError(
+            "the URL's options contain a password", where="database", do="put it before the host, or PGPASSWORD"
+        )
+    url = url.set(drivername="postgresql+psycopg")
     place = URL.create("postgresql", url.username, None, url.host, url.port, url.database).render_as_string()
     secrets = tuple(str(secret) for secret in (url.password, os.environ.get("PGPASSWORD")) if secret)
     try:
@@ -250,25 +259,6 @@ def _open_postgresql(text: str, *, readonly: bool) -> Database:
     return Database(engine, place, secrets)
 
 
-def _parse_postgresql_url(text: str) -> URL:
-    """The URL of a PostgreSQL database; no message contains any part of a password."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        url = make_url(text)
-    except (ArgumentError, ValueError):
-        # The parsed text may contain part of a password.
-        raise ConfigError("not a database URL", where="database", allowed=_ALLOWED) from None
-    if url.drivername not in ("postgresql", "postgresql+psycopg", "postgres"):
-        raise ConfigError("unsupported database", where="database", found=url.drivername[:40], allowed=_ALLOWED)
-    if any("password" in name.lower() for name in url.query):
-        raise ConfigError(
-            "the URL's options contain a password", where="database", do="put it before the host, or PGPASSWORD"
-        )
-    return url.set(drivername="postgresql+psycopg")
-
-
 def prepare_database(database: Database, *, create: bool) -> None:
     """Check the format of a database; create or extend its tables."""
     with database.transaction() as connection:
@@ -276,7 +266,20 @@ def prepare_database(database: Database, *, create: bool) -> None:
             lock_tables(connection)
         present = set(inspect(connection).get_table_names())
         if ABOUT.name not in present:
-            _refuse_foreign_database(database, present, create=create)
+            # Refuse a database that is empty and must not be created, or that has tables of others.
+            if not create:
+                raise InputError(
+                    "the database has no runs", where=database.place, do="workbench indicators sync FOLDER first"
+                )
+            # A server database may be shared if table names do not collide; a file may not.
+            taken = present if database.sqlite else present & set(METADATA.tables)
+            if taken:
+                raise InputError(
+                    "the database belongs to another application",
+                    where=database.place,
+                    found=sorted(taken)[:5],
+                    do="name an empty one",
+                )
             METADATA.create_all(connection)
             connection.execute(ABOUT.insert().values(key="format_version", value=str(FORMAT_VERSION)))
             return
@@ -298,21 +301,6 @@ def lock_tables(connection: Connection) -> None:
     """Lock the creation of tables until the end of the transaction; SQLite always has a single writer."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-
-
-def _refuse_foreign_database(database: Database, present: set[str], *, create: bool) -> None:
-    """Refuse a database that is empty and must not be created, or that has tables of others."""
-    if not create:
-        raise InputError("the database has no runs", where=database.place, do="workbench indicators sync FOLDER first")
-    # A server database may be shared if table names do not collide; a file may not.
-    taken = present if database.sqlite else present & set(METADATA.tables)
-    if taken:
-        raise InputError(
-            "the database belongs to another application",
-            where=database.place,
-            found=sorted(taken)[:5],
-            do="name an empty one",
-        )
 
 
 def add_columns(connection: Connection, table: Table, columns: Iterable[Column[Any]]) -> None:

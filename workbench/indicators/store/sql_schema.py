@@ -190,10 +190,17 @@ def _parse_field(key: str, schema: Any, taken: set[str]) -> Field:
     kinds = _list_schema_types(schema)
     nullable = "null" in kinds
     kind, mixed = _select_kind(kinds - {"null"}, where)
+    # Column name that both databases accept without quotes; SQLite ignores case.
+    name = key.lower()
+    if name in BASE_COLUMNS:
+        raise InputError("this column name is reserved", where=f"declaration, field {key[:60]}")
+    if not _PLAIN.fullmatch(name) or len(name) > MAX_NAME_BYTES or name in taken:
+        name = shorten_name(name, key)
+    taken.add(name)
     return Field(
         key=key,
         part=part,
-        column=_build_column_name(key, taken),
+        column=name,
         kind=kind,
         nullable=nullable,
         mixed=mixed,
@@ -224,17 +231,6 @@ def _select_kind(kinds: set[str], where: str) -> tuple[Kind, bool]:
     if len(kinds) == 1:
         return single[kinds.pop()], False
     return ("float", False) if kinds == {"integer", "number"} else ("str", True)
-
-
-def _build_column_name(key: str, taken: set[str]) -> str:
-    """Column name that both databases accept without quotes; SQLite ignores case."""
-    name = key.lower()
-    if name in BASE_COLUMNS:
-        raise InputError("this column name is reserved", where=f"declaration, field {key[:60]}")
-    if not _PLAIN.fullmatch(name) or len(name) > MAX_NAME_BYTES or name in taken:
-        name = shorten_name(name, key)
-    taken.add(name)
-    return name
 
 
 def build_table_name(indicator: str, version: str) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import ConfigError
+from workbench.core.journal import Journal, read_lines
 from workbench.core.user_code import import_user_module
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
 from workbench.lore.dumps.dump_folder import PartitionPrint, Sidecar
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 UserCheck = Callable[["pl.DataFrame"], Any]
 FORMAT = "workbench-lore-search/1"
+# An answer lists the runs of its rows.
+MAX_LINE_BYTES = 64 << 20
 # A part of some inputs: the number of the input, and the runs of its rows.
 Part = tuple[int, tuple[tuple[int, int], ...]]
 # Rows of the operator's inputs, by number of the input.
@@ -154,18 +155,10 @@ class SearchJournal:
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         self.path = path
-        self.n_resumed = 0
+        self.n_resumed = self._next = 0
         self._known: list[tuple[Part, bool]] = []
-        lines = self._read_lines()
-        head = {"format": FORMAT, **identity}
-        if lines:
-            if lines[0] != json.loads(json.dumps(head)):
-                raise ConfigError(
-                    "a journal of another search", where=f"--journal {path}", do="choose a new file, or remove this one"
-                )
-            self._known = [(_parse_part(line), bool(line["holds"])) for line in lines[1:]]
         try:
-            self._file = path.open("w", encoding="utf-8")
+            self._file = Journal(path, _encode_line, noun="the journal", busy="another search writes this journal")
         except OSError as error:
             raise ConfigError(
                 "cannot write the journal",
@@ -173,24 +166,26 @@ class SearchJournal:
                 found=error.strerror,
                 do="name a file in a folder that you can write to",
             ) from error
-        self._write_line(head)
-        for part, holds in self._known:
-            self.add_answer(part, holds=holds)
-        self._next = 0
+        try:
+            self._resume({"format": FORMAT, **identity})
+        except BaseException:
+            self._file.close()
+            raise
 
-    def _read_lines(self) -> list[dict[str, Any]]:
-        """Read the journal's records up to a torn line; empty if there is no journal yet."""
-        if not self.path.exists():
-            return []
-        records = []
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
-        if not records:
+    def _resume(self, head: dict[str, Any]) -> None:
+        """Read the answers of a journal, or begin one."""
+        try:
+            lines = [json.loads(line) for _, line in read_lines(self.path, max_line_bytes=MAX_LINE_BYTES)]
+            self._known = [(_parse_part(line), bool(line["holds"])) for line in lines[1:]]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            lines = []
+        if not lines and self.path.stat().st_size:
             raise ConfigError("not a journal of a search", where=f"--journal {self.path}", do="choose a new file")
-        return records
+        if not lines:
+            self._write_line(head)
+        elif lines[0] != json.loads(json.dumps(head)):
+            do = "choose a new file, or remove this one"
+            raise ConfigError("a journal of another search", where=f"--journal {self.path}", do=do)
 
     def find_answer(self, part: Part) -> bool | None:
         """Answer that the journal holds next, if it is to this question; null otherwise."""
@@ -206,17 +201,18 @@ class SearchJournal:
         self._write_line({"input": part[0], "rows": part[1], "holds": holds})
 
     def _write_line(self, document: dict[str, Any]) -> None:
-        self._file.write(json.dumps(document) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._file.put(document)
+        self._file.flush(sync=True)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def _encode_line(document: dict[str, Any]) -> bytes:
+    return json.dumps(document).encode() + b"\n"
 
 
 def _parse_part(line: dict[str, Any]) -> Part:

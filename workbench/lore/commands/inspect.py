@@ -11,7 +11,7 @@ from workbench.console.finish import JsonFlag, finish_command
 from workbench.lore.commands import lore_options
 
 if TYPE_CHECKING:
-    from workbench.lore.dump_reader.dump_inspection import Inspection
+    pass
 
 
 def inspect(
@@ -33,7 +33,17 @@ def inspect(
 
     inspection = inspect_dumps(path, max_rows=rows)
     if out is not None:
-        _write_run(inspection, path, out, rows)
+        from workbench.lore import tables
+        from workbench.runs import run_folder
+
+        settings = {"path": str(path), "rows": rows}
+        run = run_folder.start_run(
+            "lore", folder=out, title="Inspection", config=settings, command="workbench lore inspect"
+        )
+        for declared in tables.INSPECTION_TABLES:
+            run.write_table(declared, getattr(inspection, declared.name))
+        run.add_input(path, digest=False)
+        run.conclude("invalid" if inspection.faults else "valid", inspection.faults, inspection.answer)
     finish_command(
         lambda: dump_inspection.format_inspection(inspection, limit=top),
         lambda: dump_inspection.build_document(inspection) | {"out": str(out) if out else None},
@@ -41,20 +51,6 @@ def inspect(
         is_valid=not inspection.faults,
         written=[] if out is None else [out],
     )
-
-
-def _write_run(inspection: Inspection, path: Path, out: Path, rows: int) -> None:
-    from workbench.lore import tables
-    from workbench.runs import run_folder
-
-    settings = {"path": str(path), "rows": rows}
-    run = run_folder.start_run(
-        "lore", folder=out, title="Inspection", config=settings, command="workbench lore inspect"
-    )
-    for declared in tables.INSPECTION_TABLES:
-        run.write_table(declared, getattr(inspection, declared.name))
-    run.add_input(path, digest=False)
-    run.conclude("invalid" if inspection.faults else "valid", inspection.faults, inspection.answer)
 
 
 def bundle(

@@ -66,7 +66,10 @@ def _run_replays(folders: list[str], option_values: OptionValues, *, as_json: bo
     if len(folders) == 1:
         result = _replay_folder(folders[0], options)
         finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.passed)
-    _check_several(options)
+    from workbench.core.errors import ConfigError
+
+    if options.profile is not None:
+        raise ConfigError("a profile is of one dump", where="--profile", do="give one dump, or omit --profile")
     with keep_session():
         replays = [_replay_or_refuse(folder, options, as_json=as_json) for folder in folders]
     if as_json:
@@ -78,13 +81,6 @@ def _run_replays(folders: list[str], option_values: OptionValues, *, as_json: bo
             f"{len(replays)} dumps: {len(replays) - refused - len(failed)} PASS, {len(failed)} not, {refused} refused"
         )
     raise typer.Exit(ExitCode.WRONG_USE if refused else ExitCode.INVALID if failed else ExitCode.GOOD)
-
-
-def _check_several(options: ReplayOptions) -> None:
-    from workbench.core.errors import ConfigError
-
-    if options.profile is not None:
-        raise ConfigError("a profile is of one dump", where="--profile", do="give one dump, or omit --profile")
 
 
 def _replay_folder(folder: str, options: ReplayOptions) -> ReplayResult:

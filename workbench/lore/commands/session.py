@@ -8,7 +8,6 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import typer
 
@@ -61,21 +60,17 @@ def _read_lines(*, is_quiet: bool) -> Iterator[list[str]]:
             yield words
 
 
-def _build_commands() -> Any:
-    commands = build_group("Commands of a session, one a line; quit ends it.")
-    for command in (replay, verify, run, bisect):
-        commands.command(cls=ModelCommand)(command)
-    for plain in (inspect, bundle):
-        commands.command()(plain)
-    return typer.main.get_command(commands)
-
-
 def _run_words(words: list[str]) -> int:
     """Run a command of the session and return its exit code; errors are printed, and the session goes on."""
     from workbench.console.terminal import print_text
     from workbench.core.errors import WorkbenchError
 
-    command = _build_commands()
+    commands = build_group("Commands of a session, one a line; quit ends it.")
+    for command in (replay, verify, run, bisect):
+        commands.command(cls=ModelCommand)(command)
+    for plain in (inspect, bundle):
+        commands.command()(plain)
+    command = typer.main.get_command(commands)
     if words[0] == "help":
         words = ["--help"]
     try:

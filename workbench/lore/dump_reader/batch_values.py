@@ -242,30 +242,26 @@ def read_column_values(batches: list[Batch], *, max_rows: int) -> tuple[list[Col
             )
             continue
         try:
-            rows_left -= _add_batch_values(columns, batch.path, rows_left)
+            # Add the values of one batch file to the columns' statistics, by position; returns its number of rows.
+            n_rows = 0
+            with import_parquet().ParquetFile(batch.path) as file:
+                if len(file.schema_arrow) > MAX_COLUMNS:
+                    raise InputError(f"more than {MAX_COLUMNS:,} columns")
+                for part in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                    part = part.slice(0, rows_left - n_rows)
+                    while len(columns) < part.num_columns:
+                        columns.append(ColumnStatistics())
+                    for values, array in zip(columns, part.columns, strict=False):
+                        values.add_array(array)
+                    n_rows += part.num_rows
+                    if n_rows >= rows_left:
+                        break
+            rows_left -= n_rows
         except (OSError, ValueError, NotImplementedError, InputError) as error:
             notes.append(f"values of {batch.path.parent.name}/{batch.path.name} not read: {_shorten_error(error)}")
     if rows_left <= 0 and n_left_out:
         notes.append(f"values of the first {max_rows:,} rows; {n_left_out} batches not inspected")
     return columns, notes
-
-
-def _add_batch_values(columns: list[ColumnStatistics], path: Path, max_rows: int) -> int:
-    """Add the values of one batch file to the columns' statistics, by position; returns its number of rows."""
-    n_rows = 0
-    with import_parquet().ParquetFile(path) as file:
-        if len(file.schema_arrow) > MAX_COLUMNS:
-            raise InputError(f"more than {MAX_COLUMNS:,} columns")
-        for part in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-            part = part.slice(0, max_rows - n_rows)
-            while len(columns) < part.num_columns:
-                columns.append(ColumnStatistics())
-            for values, array in zip(columns, part.columns, strict=False):
-                values.add_array(array)
-            n_rows += part.num_rows
-            if n_rows >= max_rows:
-                break
-    return n_rows
 
 
 def import_parquet() -> Any:

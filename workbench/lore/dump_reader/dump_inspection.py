@@ -88,9 +88,11 @@ def read_input(
         "columns": _build_column_rows(_find_columns(folder, meta, sidecar, read), values),
     }
     counts = [part.n_rows for part in parts if part.n_rows is not None]
+    entries: list[InputEntry] = sidecar.inputs if sidecar else []
+    kind = next((entry.kind for entry in entries if f"input-{entry.index}" == folder.name), None)
     inspected_input = InspectedInput(
         name=folder.name,
-        kind=_find_input_kind(folder, sidecar),
+        kind=kind,
         meta=meta,
         n_partitions=meta.n_partitions if meta else None,
         n_dumped=len(parts),
@@ -101,11 +103,6 @@ def read_input(
         rows={name: [{"input": folder.name} | row for row in each] for name, each in rows.items()},
     )
     return inspected_input, [f"{folder.name}/partition-{part.partition}: {part.note}" for part in parts if part.damaged]
-
-
-def _find_input_kind(folder: InputFolder, sidecar: Sidecar | None) -> str | None:
-    entries: list[InputEntry] = sidecar.inputs if sidecar else []
-    return next((entry.kind for entry in entries if f"input-{entry.index}" == folder.name), None)
 
 
 def _find_columns(
@@ -497,22 +494,20 @@ def _format_tables(inspection: Inspection, dump: InspectedDump, limit: int) -> l
         frame: pl.DataFrame = getattr(inspection, declared.name).filter(of_dump)
         for (name,), rows in frame.partition_by("input", as_dict=True, maintain_order=True).items():
             shown_rows = rows.drop("lore_id", "input")
-            shown.append(table(_shorten_frame(shown_rows), declared, caption=f"{caption}: {name}", limit=limit).text)
+            # Frame for the terminal, without columns that hold no information and with shortened texts.
+            optional = [name for name in ("note", "masked", "n_nan", "promised_batches") if name in shown_rows.columns]
+            empty = [name for name in optional if set(shown_rows[name].unique()) <= {None, ""}]
+            cut = [
+                pl.col(name).str.slice(0, 120 if name == "note" else 40)
+                for name in shown_rows.columns
+                if shown_rows[name].dtype == pl.String
+            ]
+            shown.append(
+                table(
+                    shown_rows.with_columns(cut).drop(empty), declared, caption=f"{caption}: {name}", limit=limit
+                ).text
+            )
     return shown
-
-
-def _shorten_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Frame for the terminal, without columns that hold no information and with shortened texts."""
-    import polars as pl
-
-    optional = [name for name in ("note", "masked", "n_nan", "promised_batches") if name in frame.columns]
-    empty = [name for name in optional if set(frame[name].unique()) <= {None, ""}]
-    cut = [
-        pl.col(name).str.slice(0, 120 if name == "note" else 40)
-        for name in frame.columns
-        if frame[name].dtype == pl.String
-    ]
-    return frame.with_columns(cut).drop(empty)
 
 
 def build_document(inspection: Inspection) -> dict[str, Any]:

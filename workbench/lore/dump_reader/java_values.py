@@ -185,16 +185,16 @@ def _read_vector(value: JavaObject) -> list[Value]:
         raise InputError("a vector without bounds")
     if not 0 <= end - start <= MAX_SEQ_ITEMS or not 0 <= depth <= 6:
         raise InputError("a vector with invalid bounds", found=(depth, start, end))
-    return [_find_vector_leaf(value.fields.get(f"display{depth - 1}"), depth, index) for index in range(start, end)]
-
-
-def _find_vector_leaf(at: Value, depth: int, index: int) -> Value:
-    for level in range(depth - 1, -1, -1):
-        place = index >> 5 * level & 31
-        if not isinstance(at, JavaArray) or place >= len(at.items):
-            raise InputError("a vector with a missing part", found=value_class_name(at))
-        at = at.items[place]
-    return at
+    vector_leafs = []
+    for index in range(start, end):
+        at = value.fields.get(f"display{depth - 1}")
+        for level in range(depth - 1, -1, -1):
+            place = index >> 5 * level & 31
+            if not isinstance(at, JavaArray) or place >= len(at.items):
+                raise InputError("a vector with a missing part", found=value_class_name(at))
+            at = at.items[place]
+        vector_leafs.append(at)
+    return vector_leafs
 
 
 _READERS: dict[str, Callable[[JavaObject], list[Value]]] = {
@@ -256,7 +256,13 @@ class _TypeFormatter:
         if name in ("Char", "Varchar"):
             return f"{name.lower()}({to_number(fields.get('length'))})"
         if name in _INTERVALS:
-            return _format_interval_type(_INTERVALS[name], fields.get("startField"), fields.get("endField"))
+            # Format an interval type from its first and last unit, which are indices into `units`.
+            units = _INTERVALS[name]
+            start = fields.get("startField")
+            end = fields.get("endField")
+            if not (isinstance(start, int) and isinstance(end, int)) or not 0 <= start <= end < len(units):
+                return "interval"
+            return f"interval {units[start]}" + (f" to {units[end]}" if end > start else "")
         return _SQL_NAMES.get(name.lower(), name.lower())
 
     def format_json(self, value: Any, depth: int = 0) -> str:
@@ -279,13 +285,6 @@ class _TypeFormatter:
             ]
             return f"struct<{','.join(inner + ['…'] * (len(parts) > 50))}>"
         return "udt" if kind == "udt" else "…"
-
-
-def _format_interval_type(units: tuple[str, ...], start: Value, end: Value) -> str:
-    """Format an interval type from its first and last unit, which are indices into `units`."""
-    if not (isinstance(start, int) and isinstance(end, int)) or not 0 <= start <= end < len(units):
-        return "interval"
-    return f"interval {units[start]}" + (f" to {units[end]}" if end > start else "")
 
 
 def format_java_type(value: Value) -> str:

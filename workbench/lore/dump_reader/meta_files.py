@@ -77,11 +77,28 @@ def read_rdd_meta(path: Path) -> RddMeta:
     document = _read_document(path, "LoreRDDMeta")
     if isinstance(document, dict):
         attributes = _read_list_field(document, "attrs", path)
-        columns = [_parse_json_column(each, path) for each in attributes]
+        columns = []
+        for each in attributes:
+            # Parse a column of a JSON meta file; facts of a wrong type become null.
+            if not isinstance(each, dict):
+                raise InputError("not a column", where=path, found=type(each).__name__)
+            nullable, expr_id, masked = each.get("nullable"), each.get("expr_id"), each.get("masked")
+            json_column = ColumnMeta(
+                java_values.to_text(each.get("name")),
+                java_values.format_json_type(each.get("type")),
+                nullable if isinstance(nullable, bool) else None,
+                expr_id if isinstance(expr_id, int) else None,
+                java_values.to_text(masked) if masked is not None else None,
+            )
+            columns.append(json_column)
+        partition_numbers = [
+            _read_number_field({"item": item}, "item", path)
+            for item in _read_list_field(document, "outputPartitions", path)
+        ]
         return RddMeta(
             "workbench",
             _read_number_field(document, "numPartitions", path),
-            _read_partition_numbers(document, path),
+            partition_numbers,
             columns,
         )
     partitions = [_check_count(item, path) for item in java_values.list_items(document.fields.get("outputPartitions"))]
@@ -153,20 +170,6 @@ def _check_count(value: Value, path: Path) -> int:
     return number
 
 
-def _parse_json_column(value: Any, path: Path) -> ColumnMeta:
-    """Parse a column of a JSON meta file; facts of a wrong type become null."""
-    if not isinstance(value, dict):
-        raise InputError("not a column", where=path, found=type(value).__name__)
-    nullable, expr_id, masked = value.get("nullable"), value.get("expr_id"), value.get("masked")
-    return ColumnMeta(
-        java_values.to_text(value.get("name")),
-        java_values.format_json_type(value.get("type")),
-        nullable if isinstance(nullable, bool) else None,
-        expr_id if isinstance(expr_id, int) else None,
-        java_values.to_text(masked) if masked is not None else None,
-    )
-
-
 def _read_list_field(document: dict[str, Any], key: str, path: Path) -> list[Any]:
     if not isinstance(value := document.get(key), list):
         raise InputError("a list expected", where=f"{path}: {key}", found=type(value).__name__)
@@ -178,13 +181,6 @@ def _read_number_field(document: dict[str, Any], key: str, path: Path) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
         raise InputError("a whole number expected", where=f"{path}: {key}", found=str(value)[:40])
     return value
-
-
-def _read_partition_numbers(document: dict[str, Any], path: Path) -> list[int]:
-    return [
-        _read_number_field({"item": item}, "item", path)
-        for item in _read_list_field(document, "outputPartitions", path)
-    ]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import stat
 import tempfile
 import urllib.parse
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,10 @@ def write_bundle(
     sidecar = trust_check.check_trust(folder, trust=trusted, report=report)
     name = f"loreId-{sidecar.lore_id}"
     target = Path(out) if out is not None else Path(f"{name}.zip")
-    _check_target_path(target, folder)
+    if target.exists() or target.is_symlink():
+        raise ConfigError("the file exists", where=target, do="choose another one with --out")
+    if folder.resolve() in target.absolute().resolve().parents:
+        raise ConfigError("a bundle cannot be in its own dump", where=target, do="choose another folder with --out")
     n_bytes = _check_bundle_size(sidecar, folder, max_bytes)
     document = sidecar.model_dump_json(indent=1).encode()
     digests = {f"{name}/{path}": entry.sha256 for path, entry in sidecar.files.items()}
@@ -69,7 +72,30 @@ def write_bundle(
         "SHA256SUMS": "".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items())).encode(),
     }
     with files.replace_atomically(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-        _write_entries(archive, folder, name, sidecar, small)
+        # Write a dump's files into an archive under folder `name`, in sorted order; `small` has contents by entry name.
+        large = {f"{name}/{path}": path for path in sidecar.files}
+        for entry in sorted({*small, *large}):
+            info = zipfile.ZipInfo(entry, _ENTRY_TIME)
+            # The same on every system.
+            info.create_system = 3
+            info.external_attr = (stat.S_IFREG | 0o644) << 16
+            if entry in small:
+                archive.writestr(info, small[entry])
+            else:
+                path = folder / large[entry]
+                sha256 = sidecar.files[large[entry]].sha256
+                info.file_size = path.stat().st_size
+                digest = hashlib.sha256()
+                with open(path, "rb") as source, archive.open(info, "w") as sink:
+                    while block := source.read(BLOCK_BYTES):
+                        digest.update(block)
+                        sink.write(block)
+                if digest.hexdigest() != sha256:
+                    raise InputError(
+                        "a file of the dump was changed while it was bundled",
+                        where=path,
+                        do="bundle it again when no process writes to it",
+                    )
     return Bundle(target, sidecar, n_bytes)
 
 
@@ -156,13 +182,6 @@ def _escape_markdown_line(text: str) -> str:
     return "".join(sign if sign.isprintable() and sign not in "<>`" else "?" for sign in cut)
 
 
-def _check_target_path(target: Path, folder: Path) -> None:
-    if target.exists() or target.is_symlink():
-        raise ConfigError("the file exists", where=target, do="choose another one with --out")
-    if folder.resolve() in target.absolute().resolve().parents:
-        raise ConfigError("a bundle cannot be in its own dump", where=target, do="choose another folder with --out")
-
-
 def _check_bundle_size(sidecar: Sidecar, folder: Path, max_bytes: int) -> int:
     total = sum(entry.n_bytes for entry in sidecar.files.values())
     if total > max_bytes:
@@ -181,37 +200,6 @@ def _check_bundle_size(sidecar: Sidecar, folder: Path, max_bytes: int) -> int:
         if fault := find_name_fault(f"loreId-{sidecar.lore_id}/{name}"):
             raise ConfigError(f"a file that may not be in a bundle: {fault}", where=folder, found=name)
     return total
-
-
-def _write_entries(
-    archive: zipfile.ZipFile, folder: Path, name: str, sidecar: Sidecar, small: Mapping[str, bytes]
-) -> None:
-    """Write a dump's files into an archive under folder `name`, in sorted order; `small` has contents by entry name."""
-    large = {f"{name}/{path}": path for path in sidecar.files}
-    for entry in sorted({*small, *large}):
-        info = zipfile.ZipInfo(entry, _ENTRY_TIME)
-        # The same on every system.
-        info.create_system = 3
-        info.external_attr = (stat.S_IFREG | 0o644) << 16
-        if entry in small:
-            archive.writestr(info, small[entry])
-        else:
-            _store_file(archive, info, folder / large[entry], sidecar.files[large[entry]].sha256)
-
-
-def _store_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, sha256: str) -> None:
-    info.file_size = path.stat().st_size
-    digest = hashlib.sha256()
-    with open(path, "rb") as source, archive.open(info, "w") as sink:
-        while block := source.read(BLOCK_BYTES):
-            digest.update(block)
-            sink.write(block)
-    if digest.hexdigest() != sha256:
-        raise InputError(
-            "a file of the dump was changed while it was bundled",
-            where=path,
-            do="bundle it again when no process writes to it",
-        )
 
 
 def strip_file_scheme(folder: str) -> str:

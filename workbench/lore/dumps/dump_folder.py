@@ -179,23 +179,7 @@ def read_sidecar(folder: Path) -> Sidecar:
 
 def check_integrity(folder: Path, sidecar: Sidecar) -> None:
     """Check that plan.json and the folder agree; reads every file once."""
-    _check_sidecar_consistency(folder, sidecar)
-    _check_files(folder, sidecar)
-
-
-def _list_expected_files(sidecar: Sidecar) -> Iterator[str]:
-    """Files that a replay opens."""
-    if sidecar.has_plan:
-        yield PLAN_FILE
-    for entry in sidecar.inputs:
-        yield f"input-{entry.index}/rdd.meta"
-        for number, count in entry.batches.items():
-            yield f"input-{entry.index}/partition-{number}/partition.meta"
-            yield from (f"input-{entry.index}/partition-{number}/batch-{batch}.parquet" for batch in range(count))
-
-
-def _check_sidecar_consistency(folder: Path, sidecar: Sidecar) -> None:
-    """Check that plan.json is consistent and lists every file that a replay opens."""
+    # Check that plan.json is consistent and lists every file that a replay opens.
     where = folder / SIDECAR_FILE
     for name in sidecar.files:
         if name == SIDECAR_FILE or not re.fullmatch(RelativePath, name):
@@ -236,6 +220,18 @@ def _check_sidecar_consistency(folder: Path, sidecar: Sidecar) -> None:
                 found=name,
                 do=MEND_BY_COPY,
             )
+    _check_files(folder, sidecar)
+
+
+def _list_expected_files(sidecar: Sidecar) -> Iterator[str]:
+    """Files that a replay opens."""
+    if sidecar.has_plan:
+        yield PLAN_FILE
+    for entry in sidecar.inputs:
+        yield f"input-{entry.index}/rdd.meta"
+        for number, count in entry.batches.items():
+            yield f"input-{entry.index}/partition-{number}/partition.meta"
+            yield from (f"input-{entry.index}/partition-{number}/batch-{batch}.parquet" for batch in range(count))
 
 
 def _check_files(folder: Path, sidecar: Sidecar) -> None:
@@ -265,7 +261,8 @@ def _check_files(folder: Path, sidecar: Sidecar) -> None:
                 allowed=f"{entry.n_bytes:,} bytes",
             )
     for name, entry in sidecar.files.items():
-        digest = _file_sha256(folder / name)
+        with open(_open_regular_file(folder / name), "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != entry.sha256:
             raise InputError(
                 "a file of the dump was changed",
@@ -325,11 +322,6 @@ def read_bounded_file(path: Path, max_bytes: int) -> bytes:
     return data
 
 
-def _file_sha256(path: Path) -> str:
-    with open(_open_regular_file(path), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def format_some_names(names: Iterable[str], max_names: int = 8) -> list[str]:
     """The first names, escaped for a terminal, and the number of the others."""
     listed = list(names)
@@ -383,7 +375,7 @@ def list_dump_folders(path: Path) -> list[Path]:
         raise InputError("inspection reads folders of this machine", found=path, do="copy the dump here first")
     if not path.is_dir():
         raise InputError("no such folder" if not path.exists() else "not a folder", where=path, do=_PATH_HINT)
-    if is_numbered_folder(path) or _is_dump_folder(path):
+    if is_numbered_folder(path) or ((path / "plan.meta").is_file() or (path / "input-0").is_dir()):
         return [path]
     candidates = {
         number: each for each in _list_entries(path) if (number := _parse_number(each.name, "loreId")) is not None
@@ -403,11 +395,6 @@ def list_dump_folders(path: Path) -> list[Path]:
 def is_numbered_folder(folder: Path) -> bool:
     """Is the folder called loreId-N?"""
     return _parse_number(folder.absolute().name, "loreId") is not None
-
-
-def _is_dump_folder(path: Path) -> bool:
-    """Is it a dump under another name, such as a copy?"""
-    return (path / "plan.meta").is_file() or (path / "input-0").is_dir()
 
 
 def read_layout(folder: Path) -> DumpFolder:

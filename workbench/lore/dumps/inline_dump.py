@@ -201,7 +201,15 @@ class InlineDump(OperatorDump):
         lore_id = node.lore_id or 0
         operator = run.armed.operator(lore_id)
         if operator is None:
-            raise _build_not_met_error(node, run)
+            faults = [str(fault) for fault in run.armed.faults()]
+            if run.failure is not None:
+                faults.insert(0, f"the query failed before: {run.failure}")
+            raise ConfigError(
+                "the captured run did not reach this operator",
+                where=f"loreId {node.lore_id}, {node.name}",
+                found="; ".join(faults[:3]) or "the plan differs from the tagged one, or was prepared before",
+                do="run the same query as a new DataFrame; with AQE the plan can change from run to run",
+            )
         # The operator of the captured run, with its attributes and seeds.
         super().__init__(tree, replace(node, java=operator), partitions, run.store, settings, run.key)
         self.captured, self.lore_id = run, lore_id
@@ -372,15 +380,3 @@ def _error_identity(error: Any) -> tuple[str, str]:
 
 def _format_numbers(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers[:20])) + (" …" if len(numbers) > 20 else "")
-
-
-def _build_not_met_error(node: PlanNode, run: CapturedRun) -> ConfigError:
-    faults = [str(fault) for fault in run.armed.faults()]
-    if run.failure is not None:
-        faults.insert(0, f"the query failed before: {run.failure}")
-    return ConfigError(
-        "the captured run did not reach this operator",
-        where=f"loreId {node.lore_id}, {node.name}",
-        found="; ".join(faults[:3]) or "the plan differs from the tagged one, or was prepared before",
-        do="run the same query as a new DataFrame; with AQE the plan can change from run to run",
-    )

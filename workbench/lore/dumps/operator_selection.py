@@ -107,27 +107,27 @@ def _parse_entry(entry: str, where: str, room: int) -> tuple[int, Selection]:
     """Parse an entry such as 5[0-3]: the operator's id and its partitions; `room` is the most that may be named."""
     matched = _ENTRY.fullmatch(entry)
     if matched is None:
-        raise _build_entry_error(entry, where)
-    return _parse_number(matched[1], entry, where), _parse_partitions(matched[2], entry, where, room)
-
-
-def _build_entry_error(entry: str, where: str) -> ConfigError:
-    """Build the error for an entry that does not have the form `id[partitions]`."""
-    excerpt, message, do = _shorten_text(entry), "not of the form id[partitions]", f"write it like {EXAMPLE_SELECTION}"
-    if not entry:
-        message, excerpt, do = "nothing between two commas, or after the last one", "", "remove the comma"
-    elif re.fullmatch(r"[0-9]+", entry):
-        message, do = "an id without partitions", f"write {excerpt}[*] for all partitions, or {excerpt}[0] for one"
-    elif len(several := _ENTRY.findall(entry)) > 1:
-        message, do = (
-            "no comma between two ids",
-            f"write {', '.join(f'{lore_id}[{_shorten_text(body)}]' for lore_id, body in several)}",
+        # Build the error for an entry that does not have the form `id[partitions]`.
+        excerpt, message, do = (
+            _shorten_text(entry),
+            "not of the form id[partitions]",
+            f"write it like {EXAMPLE_SELECTION}",
         )
-    elif entry.count("[") != entry.count("]"):
-        message, do = "brackets that do not match", "close each [ with one ]"
-    elif after := re.fullmatch(r"([^0-9\[\]]+)([0-9]+\s*\[[^\[\]]*\])", entry):
-        message, do = f"{_shorten_text(after[1].strip())!r} before the id", f"write {_shorten_text(after[2])}"
-    return ConfigError(message, where=where, found=excerpt or None, do=do)
+        if not entry:
+            message, excerpt, do = "nothing between two commas, or after the last one", "", "remove the comma"
+        elif re.fullmatch(r"[0-9]+", entry):
+            message, do = "an id without partitions", f"write {excerpt}[*] for all partitions, or {excerpt}[0] for one"
+        elif len(several := _ENTRY.findall(entry)) > 1:
+            message, do = (
+                "no comma between two ids",
+                f"write {', '.join(f'{lore_id}[{_shorten_text(body)}]' for lore_id, body in several)}",
+            )
+        elif entry.count("[") != entry.count("]"):
+            message, do = "brackets that do not match", "close each [ with one ]"
+        elif after := re.fullmatch(r"([^0-9\[\]]+)([0-9]+\s*\[[^\[\]]*\])", entry):
+            message, do = f"{_shorten_text(after[1].strip())!r} before the id", f"write {_shorten_text(after[2])}"
+        raise ConfigError(message, where=where, found=excerpt or None, do=do)
+    return _parse_number(matched[1], entry, where), _parse_partitions(matched[2], entry, where, room)
 
 
 def _parse_partitions(body: str, entry: str, where: str, room: int) -> Selection:

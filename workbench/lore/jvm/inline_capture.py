@@ -21,7 +21,7 @@ from workbench.lore.dumps.operator_dump import DumpResult
 from workbench.lore.jvm.inline_hooks import CaptureTargets
 from workbench.lore.spark_bridge.physical_plan import PlanTree, check_same_shape
 from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure, tag_plan
-from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, job_description
+from workbench.lore.spark_bridge.spark_internals import connect_bridge, job_description
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,18 +106,6 @@ def _check_inline_extension(spark: SparkSession) -> None:
         )
 
 
-def _check_hook_classes(bridge: Bridge) -> None:
-    # Spark only logs a warning where a class of its extensions cannot be loaded.
-    try:
-        bridge.jvm.org.apache.spark.util.Utils.classForName(EXTENSION_CLASS, True, False)
-    except Exception as error:
-        raise ConfigError(
-            "the session names the inline hooks, but their jar is not on its class path",
-            where="spark.jars, spark.driver.extraClassPath",
-            do=_ENABLE,
-        ) from error
-
-
 class InlineCapture:
     """Targets armed for the next run of a query in this session; nothing else should run in it meanwhile.
 
@@ -130,7 +118,15 @@ class InlineCapture:
 
     def __init__(self, tree: PlanTree, settings: DumpSettings) -> None:
         _check_inline_extension(tree.bridge.spark)
-        _check_hook_classes(tree.bridge)
+        # Spark only logs a warning where a class of its extensions cannot be loaded.
+        try:
+            tree.bridge.jvm.org.apache.spark.util.Utils.classForName(EXTENSION_CLASS, True, False)
+        except Exception as error:
+            raise ConfigError(
+                "the session names the inline hooks, but their jar is not on its class path",
+                where="spark.jars, spark.driver.extraClassPath",
+                do=_ENABLE,
+            ) from error
         self.tree, self.settings, self.bridge = tree, settings, tree.bridge
         self.token = uuid.uuid4().hex[:16]
         self.store = DumpStore(self.bridge, settings.path)

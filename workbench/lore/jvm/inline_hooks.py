@@ -140,8 +140,10 @@ def _compile_sources(sources: dict[str, str], libraries: Path, scratch: Path, sa
     jars = os.pathsep.join(str(path) for path in sorted(libraries.glob("*.jar")))
     arguments = ["-nowarn", "-proc:none", "-cp", jars, "-d", str(scratch / "classes")]
     # In a file, since command lines may be limited to 32 KiB and Spark has 250 jars.
+    # In a file, since command lines may be limited to 32 KiB and Spark has 250 jars.
     written = "\n".join(
-        _quote_argument(argument) for argument in [*arguments, *map(str, sorted((scratch / "src").glob("*.java")))]
+        ('"' + argument.replace("\\", "\\\\") + '"')
+        for argument in [*arguments, *map(str, sorted((scratch / "src").glob("*.java")))]
     )
     (scratch / "arguments").write_text(written, encoding="utf-8")
     failure = _run_compiler([*compiler, f"@{scratch / 'arguments'}"])
@@ -153,10 +155,6 @@ def _compile_sources(sources: dict[str, str], libraries: Path, scratch: Path, sa
             do="dump without mode=inline",
         )
     return scratch / "classes"
-
-
-def _quote_argument(argument: str) -> str:
-    return '"' + argument.replace("\\", "\\\\") + '"'
 
 
 def _find_javac(say: Say) -> list[str] | None:

@@ -26,7 +26,6 @@ from workbench.lore.replays.replay_variants import (
     ComparedSettings,
     ComparedSide,
     NotAcceleratedError,
-    ReplayTimings,
     ReplayVariant,
     check_acceleration,
     check_settings_are_read,
@@ -301,7 +300,15 @@ class _Replay:
                 budget_s=self.options.budget_s,
                 on_progress=self.on_progress,
             )
-        return result.model_copy(update=_build_timing_documents(measured) | {"profile": written})
+        ratio: stats.Interval | None = measured.ratio
+        timing_documents = {
+            "sides": measured.sides.to_dicts(),
+            "timings": measured.timings.to_dicts(),
+            "metrics": measured.metrics.to_dicts(),
+            "ratio": None if ratio is None else vars(ratio),
+            "verdict": measured.verdict,
+        }
+        return result.model_copy(update=timing_documents | {"profile": written})
 
     def _compare_variants(
         self, plain: ReplayVariant, first: RebuiltOperator, settings: ComparedSettings, result: ReplayResult
@@ -422,14 +429,3 @@ def _format_comparison(result: ReplayResult) -> str:
     else:
         first = f"A and B gave the same rows: {counts}"
     return f"{first}. A: {result.answer}"
-
-
-def _build_timing_documents(measured: ReplayTimings) -> dict[str, Any]:
-    ratio: stats.Interval | None = measured.ratio
-    return {
-        "sides": measured.sides.to_dicts(),
-        "timings": measured.timings.to_dicts(),
-        "metrics": measured.metrics.to_dicts(),
-        "ratio": None if ratio is None else vars(ratio),
-        "verdict": measured.verdict,
-    }

@@ -84,11 +84,7 @@ def build_command(verb: str, folder: str, options: Mapping[str, Any], model: typ
     """Words of `workbench lore VERB FOLDER` with these options, which are fields of a model."""
     if unknown := sorted(set(options) - set(model.model_fields)):
         raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(model.model_fields))
-    return [verb, folder, *_build_arguments(options)]
-
-
-def _build_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Turn options into command-line arguments; mappings become FLAG KEY=VALUE, false and null values are left out."""
+    # Turn options into command-line arguments; mappings become FLAG KEY=VALUE, false and null values are left out.
     flags = {"confs": "--conf", "confs_a": "--a", "confs_b": "--b", "inputs": "--input"}
     arguments: list[str] = []
     for name, value in options.items():
@@ -102,7 +98,7 @@ def _build_arguments(options: Mapping[str, Any]) -> list[str]:
             arguments.append(f"--{name}")
         elif value is not None and value is not False:
             arguments += [f"--{name.replace('_', '-')}", str(value)]
-    return arguments
+    return [verb, folder, *arguments]
 
 
 @dataclass(frozen=True)
@@ -166,7 +162,16 @@ class ReplayOutcome:
         for quantity, column in QUANTITY_COLUMNS.items() if len(names) == 2 else ():
             left, right = (self.timings.filter(side=name).sort("repeat")[column].to_list() for name in names)
             if left and None not in left + right and min(left + right) > 0:
-                rows.append(_build_ratio_row(quantity, stats.paired_log_ratio(left, right, level=self.level)))
+                interval = stats.paired_log_ratio(left, right, level=self.level)
+                ratio_row = {
+                    "quantity": quantity,
+                    "speed_ratio": interval.estimate,
+                    "low_ratio": interval.low,
+                    "high_ratio": interval.high,
+                    "n": interval.n,
+                    "verdict": stats.decide_verdicts([interval])[0].verdict,
+                }
+                rows.append(ratio_row)
         return RATIOS.frame(rows)
 
     @property
@@ -268,19 +273,13 @@ def inspect_and_replay(
         sidecar = inspection.dumps[0].sidecar
         if sidecar is None:
             return ReplayOutcome(place, inspection, None, None, _explain_no_replay(inspection.dumps[0].folder), level)
-        replayed, refused = _replay_or_explain(place, replay, options)
+        # Replay a dump: its result, or null and the reason why it was refused.
+        try:
+            replayed, refused = replay(str(place.absolute()), **options), None
+        except InputError as error:
+            # The message of the other process, without its heading.
+            replayed, refused = None, str(error.facts["found"] or error.what).removeprefix("Error: ")
     return ReplayOutcome(place, inspection, sidecar, replayed, refused, level)
-
-
-def _replay_or_explain(
-    place: Path, replay: Replay, options: Mapping[str, Any]
-) -> tuple[ReplayResult | None, str | None]:
-    """Replay a dump: its result, or null and the reason why it was refused."""
-    try:
-        return replay(str(place.absolute()), **options), None
-    except InputError as error:
-        # The message of the other process, without its heading.
-        return None, str(error.facts["found"] or error.what).removeprefix("Error: ")
 
 
 def _explain_no_replay(folder: Path) -> str:
@@ -289,14 +288,3 @@ def _explain_no_replay(folder: Path) -> str:
     except InputError as error:
         return str(error)
     return "plan.json is unusable"
-
-
-def _build_ratio_row(quantity: str, interval: stats.Interval) -> dict[str, Any]:
-    return {
-        "quantity": quantity,
-        "speed_ratio": interval.estimate,
-        "low_ratio": interval.low,
-        "high_ratio": interval.high,
-        "n": interval.n,
-        "verdict": stats.decide_verdicts([interval])[0].verdict,
-    }

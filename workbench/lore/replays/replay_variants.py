@@ -546,10 +546,8 @@ def check_acceleration(rebuilt: RebuiltOperator, engine: str, operator: str) -> 
     collect_names(rebuilt.plan)
     if any(name.startswith("Comet") and name not in _BORDER_NODES for name in names):
         return True
-    raise NotAcceleratedError(_read_fallback_reason(rebuilt) or f"{engine} left {operator} to Spark without a reason")
-
-
-def _read_fallback_reason(rebuilt: RebuiltOperator) -> str:
-    """Reason of the engine for leaving operators to Spark."""
+    # Reason of the engine for leaving operators to Spark.
     text = rebuilt.bridge.jvm.org.apache.comet.ExtendedExplainInfo().generateExtendedInfo(rebuilt.plan)
-    return " ".join(str(text).split())[:500]
+    raise NotAcceleratedError(
+        " ".join(str(text).split())[:500] or f"{engine} left {operator} to Spark without a reason"
+    )

@@ -379,7 +379,30 @@ class ColumnMasks:
             bits = min(self.integer_bits, _INTEGER_BITS[kind])
             mask = number if bits == _INTEGER_BITS["bigint"] else f"{number} & {2**bits - 1}L"
             return f"IF({column} IS NULL, NULL, CAST({mask} AS {kind}))"
-        return f"IF({column} IS NULL, NULL, {_hash_expression(column, kind, self.key, str(attribute.name()))})"
+        # SQL of a keyed hash of the same type.
+        name = str(attribute.name())
+        number = f"xxhash64({self.key}, {column})"
+        plain = {
+            "string": f"substring(sha2(concat({self.key}, {column}), 256), 1, 32)",
+            "binary": f"unhex(sha2(concat(encode({self.key}, 'UTF-8'), {column}), 256))",
+            "boolean": f"({number} & 1L) = 1L",
+            "double": f"CAST({number} & 4294967295L AS DOUBLE)",
+            "float": f"CAST({number} & 16777215L AS FLOAT)",
+            "date": f"date_add(DATE'1970-01-01', CAST(pmod({number}, 36500L) AS INT))",
+            "timestamp": f"timestamp_seconds(pmod({number}, 4102444800L))",
+            "timestamp_ntz": f"CAST(timestamp_seconds(pmod({number}, 4102444800L)) AS TIMESTAMP_NTZ)",
+        }
+        if kind in plain:
+            expression = plain[kind]
+        elif kind.startswith("decimal("):
+            precision, scale = (int(part) for part in kind[8:-1].split(","))
+            digits = min(precision - scale, 18)
+            expression = f"CAST(pmod({number}, {10**digits}L) AS {kind})" if digits else f"CAST(0 AS {kind})"
+        else:
+            raise ConfigError(
+                "a column of this type cannot be hashed", where=f"--mask {name}", found=kind, do=f"--mask {name}=null"
+            )
+        return f"IF({column} IS NULL, NULL, {expression})"
 
 
 def count_integer_bits(tree: PlanTree, masks: Mapping[str, MaskMethod] | None) -> int:
@@ -406,27 +429,3 @@ def find_used_names(node: PlanNode, bridge: Bridge) -> set[str]:
         for attribute in bridge.to_list(expression.references().toSeq()):
             names.add(str(attribute.name()).lower())
     return names
-
-
-def _hash_expression(column: str, kind: str, key: str, name: str) -> str:
-    """SQL of a keyed hash of the same type."""
-    number = f"xxhash64({key}, {column})"
-    plain = {
-        "string": f"substring(sha2(concat({key}, {column}), 256), 1, 32)",
-        "binary": f"unhex(sha2(concat(encode({key}, 'UTF-8'), {column}), 256))",
-        "boolean": f"({number} & 1L) = 1L",
-        "double": f"CAST({number} & 4294967295L AS DOUBLE)",
-        "float": f"CAST({number} & 16777215L AS FLOAT)",
-        "date": f"date_add(DATE'1970-01-01', CAST(pmod({number}, 36500L) AS INT))",
-        "timestamp": f"timestamp_seconds(pmod({number}, 4102444800L))",
-        "timestamp_ntz": f"CAST(timestamp_seconds(pmod({number}, 4102444800L)) AS TIMESTAMP_NTZ)",
-    }
-    if kind in plain:
-        return plain[kind]
-    if kind.startswith("decimal("):
-        precision, scale = (int(part) for part in kind[8:-1].split(","))
-        digits = min(precision - scale, 18)
-        return f"CAST(pmod({number}, {10**digits}L) AS {kind})" if digits else f"CAST(0 AS {kind})"
-    raise ConfigError(
-        "a column of this type cannot be hashed", where=f"--mask {name}", found=kind, do=f"--mask {name}=null"
-    )

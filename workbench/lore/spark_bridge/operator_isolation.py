@@ -81,7 +81,19 @@ def serialize_plan_meta(
     # On a copy: the session still uses its plan.
     copy = bridge.deserialize(data)
     for _, function in iter_python_functions(copy, bridge):
-        _strip_function_origin(function, bridge)
+        # Remove from a Python function what belongs to this session: interpreter path, environment, accumulator.
+        if not function.broadcastVars().isEmpty():
+            raise ConfigError(
+                "a Python function uses broadcast values, which are gone after this session",
+                do="pass small values into the function itself; functions above 1 MB are also broadcast",
+            )
+        environment = bridge.jvm.java.util.HashMap()
+        for name in KEPT_ENVIRONMENT:
+            if (value := function.envVars().get(name)) is not None:
+                environment.put(name, value)
+        bridge.set_field(function, "pythonExec", "python3")
+        bridge.set_field(function, "envVars", environment)
+        bridge.set_field(function, "accumulator", None)
     return bridge.serialize(copy)
 
 
@@ -115,22 +127,6 @@ def iter_python_functions(plan: Any, bridge: Bridge) -> Iterator[tuple[str, Any]
                 yield str(part.name()), part.func()
     for child in bridge.to_list(plan.children()):
         yield from iter_python_functions(child, bridge)
-
-
-def _strip_function_origin(function: Any, bridge: Bridge) -> None:
-    """Remove from a Python function what belongs to this session: interpreter path, environment, accumulator."""
-    if not function.broadcastVars().isEmpty():
-        raise ConfigError(
-            "a Python function uses broadcast values, which are gone after this session",
-            do="pass small values into the function itself; functions above 1 MB are also broadcast",
-        )
-    environment = bridge.jvm.java.util.HashMap()
-    for name in KEPT_ENVIRONMENT:
-        if (value := function.envVars().get(name)) is not None:
-            environment.put(name, value)
-    bridge.set_field(function, "pythonExec", "python3")
-    bridge.set_field(function, "envVars", environment)
-    bridge.set_field(function, "accumulator", None)
 
 
 def rebind_python_functions(plan: Any, bridge: Bridge) -> None:
@@ -391,7 +387,19 @@ def cut_subtree(node: PlanNode, kind: SubtreeKind, bridge: Bridge) -> tuple[Any,
         on_input=take_input,
         on_subquery=take_subquery,
     )
-    _check_subtree(node, plan, inputs, bridge)
+    # Refuse a subtree with an operator, expression or input column that cannot be dumped.
+    reason = find_refusal(node, bridge)
+    for below in node.iter_nodes():
+        reason = reason or _find_inner_refusal(below, node, bridge)
+    attributes = (attribute for operator_input in inputs for attribute in bridge.to_list(operator_input.output))
+    reason = reason or next((text for attribute in attributes if (text := find_storage_refusal(attribute))), None)
+    if reason or plan.children().isEmpty():
+        raise ConfigError(
+            f"the subtree of {node.name} cannot be dumped",
+            where=f"loreId {node.lore_id}",
+            found=reason or "it is a leaf",
+            do="dump a part of it, or one operator of it alone",
+        )
     return plan, inputs
 
 
@@ -409,22 +417,6 @@ def _open_child(child: Any, kind: SubtreeKind) -> Any:
     while kind == "scans" and simple_class_name(plan) == "AQEShuffleReadExec":
         plan = strip_hooks(plan.child())
     return plan
-
-
-def _check_subtree(node: PlanNode, plan: Any, inputs: list[OperatorInput], bridge: Bridge) -> None:
-    """Refuse a subtree with an operator, expression or input column that cannot be dumped."""
-    reason = find_refusal(node, bridge)
-    for below in node.iter_nodes():
-        reason = reason or _find_inner_refusal(below, node, bridge)
-    attributes = (attribute for operator_input in inputs for attribute in bridge.to_list(operator_input.output))
-    reason = reason or next((text for attribute in attributes if (text := find_storage_refusal(attribute))), None)
-    if reason or plan.children().isEmpty():
-        raise ConfigError(
-            f"the subtree of {node.name} cannot be dumped",
-            where=f"loreId {node.lore_id}",
-            found=reason or "it is a leaf",
-            do="dump a part of it, or one operator of it alone",
-        )
 
 
 def _find_inner_refusal(below: PlanNode, top: PlanNode, bridge: Bridge) -> str | None:

@@ -85,7 +85,8 @@ def describe_failure(error: BaseException) -> OperatorFailure:
     """Class, message and task of an exception raised by Spark or py4j."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = str(error)
-    partition, stage_id = _parse_task_place(f"{text}\n{java.getMessage() if java is not None else ''}")
+    match = _LOST_TASK.search(f"{text}\n{java.getMessage() if java is not None else ''}")
+    partition, stage_id = (int(match[1]), int(match[2])) if match else (None, None)
     if type(error).__name__ == "PythonException":
         name, message = _split_python_error(text)
         return OperatorFailure(name, _normalize_message(message), partition, stage_id)
@@ -109,11 +110,6 @@ def refuse_environment_fault(failure: OperatorFailure, where: object) -> None:
     for pattern, remedy in _ENVIRONMENT_FAULTS:
         if pattern.search(text):
             raise ConfigError("the operator cannot run in this environment", where=where, found=text[:300], do=remedy)
-
-
-def _parse_task_place(text: str) -> tuple[int | None, int | None]:
-    match = _LOST_TASK.search(text)
-    return (int(match[1]), int(match[2])) if match else (None, None)
 
 
 def _split_error_class(message: str) -> tuple[str, str]:
@@ -260,7 +256,21 @@ def _identity_hash(thing: Any, bridge: Bridge) -> int:
 
 def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, bridge: Bridge) -> Any:
     """Copy a SparkPlanInfo tree with LORE ids in the names of operators, but not of wrappers."""
-    infos, plans = bridge.to_list(info.children()), _list_shown_children(plan, bridge)
+    # Children of a plan node that SparkPlanInfo shows.
+    kind = simple_class_name(plan)
+    if kind in ("ReusedExchangeExec", "ReusedSubqueryExec"):
+        shown_children = [plan.child()]
+    elif kind == "AdaptiveSparkPlanExec":
+        shown_children = [plan.executedPlan()]
+    elif kind.endswith("QueryStageExec"):
+        shown_children = [plan.plan()]
+    elif kind == "InMemoryTableScanExec":
+        shown_children = [plan.relation().cachedPlan()]
+    elif kind == "CommandResultExec":
+        shown_children = [plan.commandPhysicalPlan()]
+    else:
+        shown_children = [*bridge.to_list(plan.children()), *bridge.to_list(plan.subqueries())]
+    infos, plans = bridge.to_list(info.children()), shown_children
     if len(infos) == len(plans):
         infos = [
             _label_plan_info(child_info, below, ids, mark, bridge)
@@ -276,22 +286,6 @@ def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, bridg
         info.metadata(),
         info.metrics(),
     )
-
-
-def _list_shown_children(plan: Any, bridge: Bridge) -> list[Any]:
-    """Children of a plan node that SparkPlanInfo shows."""
-    kind = simple_class_name(plan)
-    if kind in ("ReusedExchangeExec", "ReusedSubqueryExec"):
-        return [plan.child()]
-    if kind == "AdaptiveSparkPlanExec":
-        return [plan.executedPlan()]
-    if kind.endswith("QueryStageExec"):
-        return [plan.plan()]
-    if kind == "InMemoryTableScanExec":
-        return [plan.relation().cachedPlan()]
-    if kind == "CommandResultExec":
-        return [plan.commandPhysicalPlan()]
-    return [*bridge.to_list(plan.children()), *bridge.to_list(plan.subqueries())]
 
 
 @dataclass(frozen=True)

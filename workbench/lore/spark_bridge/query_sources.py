@@ -52,7 +52,13 @@ class NamedQuery:
 
         for name, path in self.views.items():
             try:
-                _read_table(spark, path).createOrReplaceTempView(name)
+                # Read a table by the format of its ending, Parquet without one; CSV with header and inferred types.
+                ending = Path(path.rstrip("/")).suffix.lower()
+                reader = spark.read.format(_FORMATS.get(ending, "parquet"))
+                if ending == ".csv":
+                    reader = reader.option("header", "true").option("inferSchema", "true")
+                table = reader.load(path if "://" in path else str(Path(path).absolute()))
+                table.createOrReplaceTempView(name)
             # A damaged file raises Py4JJavaError.
             except (PySparkException, Py4JJavaError) as error:
                 raise InputError(
@@ -82,9 +88,28 @@ def load_query(source: str | None, sql: str | None, views: Sequence[str] = (), d
     """
     if (source is None) == (sql is None):
         raise ConfigError("give one query", where="QUERY, --sql", allowed="FILE.sql, FILE.py:FUNCTION or --sql TEXT")
-    named = dict(_parse_views(views))
+    # Parse options NAME=PATH to pairs of view name and path.
+    pairs = []
+    for text in views:
+        match = _VIEW_PATTERN.fullmatch(text)
+        if not match:
+            raise ConfigError("not a view", where="--view", found=text[:200], allowed="NAME=PATH")
+        pairs.append((match[1], match[2]))
+    named = dict(pairs)
     if data is not None:
-        named = _list_tables(data) | named
+        # Map table names to the Parquet files or folders in a folder.
+        folder = Path(data)
+        if not folder.is_dir():
+            raise InputError("no such folder", where="--data", found=data, do="for data at URLs use --view NAME=URL")
+        tables = {path.stem: str(path) for path in sorted(folder.iterdir()) if path.suffix == ".parquet"}
+        if not tables:
+            raise InputError(
+                "there is no Parquet file or folder",
+                where="--data",
+                found=data,
+                do="name the folder that has NAME.parquet for each table",
+            )
+        named = tables | named
     if sql is not None:
         return NamedQuery(text=sql, views=named)
     # A drive letter has a colon, too.
@@ -101,7 +126,14 @@ def load_query(source: str | None, sql: str | None, views: Sequence[str] = (), d
             found=f"{file.stat().st_size} bytes",
             do="name a file with the query alone",
         )
-    return NamedQuery(text=_read_sql(file), views=named)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot be read", where=file, found=str(error)[:200], allowed="SQL in UTF-8") from error
+    text = text.strip().rstrip(";").strip()
+    if not text:
+        raise InputError("the file has no query", where=file, do="write one SELECT into it")
+    return NamedQuery(text=text, views=named)
 
 
 @contextlib.contextmanager
@@ -126,53 +158,6 @@ def report_spark_errors() -> Iterator[None]:
             found=error.strerror,
             do="look at the path and its permissions",
         ) from error
-
-
-def _read_sql(file: Path) -> str:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("cannot be read", where=file, found=str(error)[:200], allowed="SQL in UTF-8") from error
-    text = text.strip().rstrip(";").strip()
-    if not text:
-        raise InputError("the file has no query", where=file, do="write one SELECT into it")
-    return text
-
-
-def _parse_views(views: Sequence[str]) -> list[tuple[str, str]]:
-    """Parse options NAME=PATH to pairs of view name and path."""
-    pairs = []
-    for text in views:
-        match = _VIEW_PATTERN.fullmatch(text)
-        if not match:
-            raise ConfigError("not a view", where="--view", found=text[:200], allowed="NAME=PATH")
-        pairs.append((match[1], match[2]))
-    return pairs
-
-
-def _list_tables(data: str) -> dict[str, str]:
-    """Map table names to the Parquet files or folders in a folder."""
-    folder = Path(data)
-    if not folder.is_dir():
-        raise InputError("no such folder", where="--data", found=data, do="for data at URLs use --view NAME=URL")
-    tables = {path.stem: str(path) for path in sorted(folder.iterdir()) if path.suffix == ".parquet"}
-    if not tables:
-        raise InputError(
-            "there is no Parquet file or folder",
-            where="--data",
-            found=data,
-            do="name the folder that has NAME.parquet for each table",
-        )
-    return tables
-
-
-def _read_table(spark: SparkSession, path: str) -> DataFrame:
-    """Read a table by the format of its ending, Parquet without one; CSV with header and inferred types."""
-    ending = Path(path.rstrip("/")).suffix.lower()
-    reader = spark.read.format(_FORMATS.get(ending, "parquet"))
-    if ending == ".csv":
-        reader = reader.option("header", "true").option("inferSchema", "true")
-    return reader.load(path if "://" in path else str(Path(path).absolute()))
 
 
 def _call_function(script: Path, function: str, spark: SparkSession) -> DataFrame:

@@ -138,24 +138,32 @@ def _run_spark(
             **settings,
         }
         try:
-            spark = _start_session(master, app_name, _with_java_options(merged, serial_filter))
-            _check_filter(spark, serial_filter)
+            # Add JVM options to the settings: ours for logs first, so that the caller's override them, and the filter
+            # last.
+            from workbench.spark.jvm import QUIET_LOGGING
+
+            options = dict(merged)
+            for key, first in (
+                ("spark.driver.extraJavaOptions", QUIET_LOGGING),
+                ("spark.executor.extraJavaOptions", ""),
+            ):
+                last = f"-Djdk.serialFilter={serial_filter}" if serial_filter else ""
+                if text := " ".join(filter(None, [first, options.get(key), last])):
+                    options[key] = text
+            spark = _start_session(master, app_name, options)
+            # PYSPARK_SUBMIT_ARGS overrides settings, and PYSPARK_GATEWAY_PORT names a running JVM.
+            has = spark.sparkContext._jvm.java.lang.System.getProperty("jdk.serialFilter")
+            if serial_filter is not None and has != serial_filter:
+                raise ConfigError(
+                    "the JVM has no deserialization filter",
+                    where="jdk.serialFilter",
+                    found=has or "none",
+                    do="unset PYSPARK_SUBMIT_ARGS and PYSPARK_GATEWAY_PORT",
+                )
             spark.sparkContext.setLogLevel("OFF")
             yield spark
         finally:
             _stop_session(jvm=is_first)
-
-
-def _with_java_options(settings: Mapping[str, str], serial_filter: str | None) -> dict[str, str]:
-    """Add JVM options to the settings: ours for logs first, so that the caller's override them, and the filter last."""
-    from workbench.spark.jvm import QUIET_LOGGING
-
-    options = dict(settings)
-    for key, first in (("spark.driver.extraJavaOptions", QUIET_LOGGING), ("spark.executor.extraJavaOptions", "")):
-        last = f"-Djdk.serialFilter={serial_filter}" if serial_filter else ""
-        if text := " ".join(filter(None, [first, options.get(key), last])):
-            options[key] = text
-    return options
 
 
 def _start_session(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -176,18 +184,6 @@ def _start_session(master: str, app_name: str, settings: Mapping[str, str]) -> S
             found=str(java.toString() if java is not None else error).splitlines()[0][:300],
             do="see the messages of Java above, and correct the setting that they name",
         ) from error
-
-
-def _check_filter(spark: SparkSession, serial_filter: str | None) -> None:
-    # PYSPARK_SUBMIT_ARGS overrides settings, and PYSPARK_GATEWAY_PORT names a running JVM.
-    has = spark.sparkContext._jvm.java.lang.System.getProperty("jdk.serialFilter")
-    if serial_filter is not None and has != serial_filter:
-        raise ConfigError(
-            "the JVM has no deserialization filter",
-            where="jdk.serialFilter",
-            found=has or "none",
-            do="unset PYSPARK_SUBMIT_ARGS and PYSPARK_GATEWAY_PORT",
-        )
 
 
 def _stop_session(*, jvm: bool) -> None:

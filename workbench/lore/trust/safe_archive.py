@@ -35,12 +35,35 @@ def unpack_archive(
     archive: Path, folder: Path, *, max_bytes: int, wanted: re.Pattern[str], ignored: frozenset[str]
 ) -> list[str]:
     """Unpack the wanted files of a zip into a new private folder; all of them, or nothing."""
-    _create_private_folder(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ConfigError("the folder to unpack into is not empty", where=folder, do="choose a new folder")
+        folder.chmod(0o700)
+    except OSError as error:
+        raise ConfigError("cannot create the folder to unpack into", where=folder, found=error.strerror) from error
     try:
         _check_directory(archive)
         with zipfile.ZipFile(archive) as opened:
             chosen = _choose_entries(opened.infolist(), archive, wanted, ignored)
-            _check_entry_sizes(chosen, archive, max_bytes)
+            for info in chosen:
+                if info.file_size > FREE_BYTES and info.file_size > MAX_RATIO * info.compress_size:
+                    raise InputError(
+                        "a decompression bomb",
+                        where=archive,
+                        found=f"{info.filename}: {info.file_size:,} bytes from {info.compress_size:,}",
+                        allowed=f"{MAX_RATIO} times as much",
+                    )
+            if (total := sum(info.file_size for info in chosen)) > max_bytes:
+                ranked = sorted(chosen, key=lambda info: (-info.file_size, info.filename))
+                biggest = ", ".join(f"{info.filename} {info.file_size:,}" for info in ranked[:3])
+                raise InputError(
+                    "the archive is too large",
+                    where=archive,
+                    found=f"{total:,} bytes unpacked; {biggest}",
+                    allowed=f"{max_bytes:,} bytes",
+                    do="--max-bytes raises the cap",
+                )
             for parent in sorted({folder / part for info in chosen for part in Path(info.filename).parents}):
                 # One by one, since `parents` would create them with the default mode.
                 parent.mkdir(mode=0o700, exist_ok=True)
@@ -87,16 +110,6 @@ def find_name_fault(name: str) -> str | None:
         if _DEVICES.fullmatch(part):
             return "it is the name of a device"
     return None
-
-
-def _create_private_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ConfigError("the folder to unpack into is not empty", where=folder, do="choose a new folder")
-        folder.chmod(0o700)
-    except OSError as error:
-        raise ConfigError("cannot create the folder to unpack into", where=folder, found=error.strerror) from error
 
 
 def _empty_folder(folder: Path) -> None:
@@ -175,30 +188,6 @@ def _find_kind_fault(info: zipfile.ZipInfo) -> str | None:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return "it has another compression than bundles"
     return None
-
-
-def _check_entry_sizes(chosen: list[zipfile.ZipInfo], archive: Path, max_bytes: int) -> None:
-    for info in chosen:
-        if info.file_size > FREE_BYTES and info.file_size > MAX_RATIO * info.compress_size:
-            raise InputError(
-                "a decompression bomb",
-                where=archive,
-                found=f"{info.filename}: {info.file_size:,} bytes from {info.compress_size:,}",
-                allowed=f"{MAX_RATIO} times as much",
-            )
-    if (total := sum(info.file_size for info in chosen)) > max_bytes:
-        raise InputError(
-            "the archive is too large",
-            where=archive,
-            found=f"{total:,} bytes unpacked; {_format_biggest(chosen)}",
-            allowed=f"{max_bytes:,} bytes",
-            do="--max-bytes raises the cap",
-        )
-
-
-def _format_biggest(chosen: list[zipfile.ZipInfo]) -> str:
-    ranked = sorted(chosen, key=lambda info: (-info.file_size, info.filename))
-    return ", ".join(f"{info.filename} {info.file_size:,}" for info in ranked[:3])
 
 
 def _extract_file(opened: zipfile.ZipFile, info: zipfile.ZipInfo, archive: Path, target: Path, bytes_left: int) -> int:

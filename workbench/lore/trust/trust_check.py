@@ -163,7 +163,16 @@ def check_trust(
     sidecar = read_sidecar(folder)
     check_integrity(folder, sidecar)
     names = _check_plan_classes(folder, sidecar, class_names or _list_plan_classes)
-    _check_confs(folder, sidecar)
+    where = folder / SIDECAR_FILE
+    for key, value in {**sidecar.confs, "spark.sql.session.timeZone": sidecar.time_zone}.items():
+        if fault := find_conf_fault(key, value):
+            raise InputError(
+                f"a setting that a dump may not contain: {fault}",
+                where=where,
+                found=ascii(f"{key} = {value}")[1:200],
+                allowed="settings of spark.sql.* that are numbers, words or the time zone",
+                do="--trust does not permit it",
+            )
     if is_signed_by_user(sidecar):
         return sidecar
     if not trust:
@@ -250,16 +259,3 @@ def _check_plan_classes(folder: Path, sidecar: Sidecar, class_names: ClassNameRe
             "plan.meta is of another operator", where=path, allowed=_cut_shown_text(sidecar.operator_class)
         )
     return names
-
-
-def _check_confs(folder: Path, sidecar: Sidecar) -> None:
-    where = folder / SIDECAR_FILE
-    for key, value in {**sidecar.confs, "spark.sql.session.timeZone": sidecar.time_zone}.items():
-        if fault := find_conf_fault(key, value):
-            raise InputError(
-                f"a setting that a dump may not contain: {fault}",
-                where=where,
-                found=ascii(f"{key} = {value}")[1:200],
-                allowed="settings of spark.sql.* that are numbers, words or the time zone",
-                do="--trust does not permit it",
-            )

@@ -404,12 +404,19 @@ def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
     if room_limit is not None:
         return row | {"sentence": _describe_room(stage, room_limit)}
     if quota is not None:
-        return row | {"sentence": _describe_pod_quota(stage, quota)}
+        pod_quota = (
+            f"{_describe_plateau(stage)}: {quota} refused the pods until others had ended; this says nothing about the "
+            "speed of controllers or scheduler."
+        )
+        return row | {"sentence": pod_quota}
     if kind in _CAUSES:
         return row | {"sentence": _CAUSES[kind](stage)}
     slow_text = f"{slow.text}; {_WHO[stage.step]} waited for them." if slow else ""
     cause = _describe_client_limit(limit) if limit else slow_text or _describe_stage(stage, inside)
-    return row | limit | {"sentence": f"{_describe_plateau(stage)}: {cause}{_describe_base(stage)}"}
+    # A delay that was there before anything queued, and is none of it.
+    base_s = stage.finding.base_s
+    base = f" A delay of {format_seconds(base_s)} is in each wait, at any rate." if base_s >= 1.0 else ""
+    return row | limit | {"sentence": f"{_describe_plateau(stage)}: {cause}{base}"}
 
 
 def _find_client_limit(
@@ -428,7 +435,10 @@ def _find_client_limit(
             continue
         for rates in _request_rates(inside.filter(pl.col("client") == client), component, stretch):
             mean, low, high = mean_interval(rates)
-            if _stands_at_limit(rates, component.client_qps):
+            # Tell whether the rate stays at the limit in every second; one request may fall into the next second.
+            even = rates <= max(ABOVE * component.client_qps, component.client_qps + 1)
+            at_limit = bool(abs(rates.mean() / component.client_qps - 1) <= NEAR and even.mean() >= EVEN)
+            if at_limit:
                 return {
                     "client": client,
                     "requests_per_s": mean,
@@ -478,15 +488,6 @@ def _request_rates(requests: pl.DataFrame, component: Component, stretch: Stretc
         yield np.concatenate([by_second, np.zeros(max(0, seconds - len(by_second)))])
 
 
-def _stands_at_limit(rates: Floats, limit_per_s: float) -> bool:
-    """Tell whether the rate stays at the limit in every second; one request may fall into the next second.
-
-    `rates`: Requests per second, one element for each second.
-    """
-    even = rates <= max(ABOVE * limit_per_s, limit_per_s + 1)
-    return bool(abs(rates.mean() / limit_per_s - 1) <= NEAR and even.mean() >= EVEN)
-
-
 def find_component(client: str, components: Sequence[Component]) -> Component | None:
     """The component that a client of the audit log is part of.
 
@@ -520,13 +521,6 @@ def _describe_room(stage: _Stage, limit: RoomLimit) -> str:
     return (
         f"{_describe_plateau(stage)}: pods waited for room, bound by {limit.name}{taken}; "
         "this says nothing about the scheduler's speed."
-    )
-
-
-def _describe_pod_quota(stage: _Stage, quota: str) -> str:
-    return (
-        f"{_describe_plateau(stage)}: {quota} refused the pods until others had ended; this says nothing about the "
-        "speed of controllers or scheduler."
     )
 
 
@@ -624,9 +618,3 @@ def _describe_stage(stage: _Stage, inside: pl.DataFrame) -> str:
     )
     some = f" Pods waited for room in {100 * stage.full:.0f} % of this time." if stage.full else ""
     return f"{_WHO[stage.step]} did no more. {clients}{some}"
-
-
-def _describe_base(stage: _Stage) -> str:
-    """A delay that was there before anything queued, and is none of it."""
-    base_s = stage.finding.base_s
-    return f" A delay of {format_seconds(base_s)} is in each wait, at any rate." if base_s >= 1.0 else ""

@@ -95,7 +95,27 @@ def find_disruptions(
     )
     went_with_workload = (pl.col("lost_s") >= pl.col("finished_s") - CLEANUP_S).fill_null(value=False)
     lost = plan_pods.filter(pl.col("lost_s").is_not_null() & ~went_with_workload)
-    causes = _classify_losses(lost, transitions)
+    # Count the lost pods by cause.
+    about = transitions.filter(pl.col("resource").is_in(["pod", "event"])).with_columns(
+        pl.when(pl.col("resource") == "event").then("owner").otherwise("uid").alias("uid")
+    )
+    evicted = pl.col("transition") == "evicted"
+    reasons = about.join(lost.select("uid"), on="uid", how="semi").group_by("uid")
+    signs = reasons.agg(
+        (evicted & pl.col("reason").str.contains(_PREEMPTED).fill_null(value=False)).any().alias("preempted"),
+        evicted.any().alias("evicted"),
+        ((pl.col("transition") == "failed") & (pl.col("resource") == "pod")).any().alias("failed"),
+    )
+    cause = (
+        pl.when("preempted")
+        .then(pl.lit("preempted"))
+        .when("evicted")
+        .then(pl.lit("evicted"))
+        .when("failed")
+        .then(pl.lit("failed"))
+        .otherwise(pl.lit("deleted"))
+    )
+    causes = dict(signs.group_by(cause.alias("cause")).len().iter_rows())
     accepted = submissions.filter(pl.col("status").is_in(["created", "known"])).select("index")
     ending = plan.filter(pl.col("lifetime_s").is_not_null() & pl.col("delete_after_s").is_null())
     expected = ending.join(accepted, on="index", how="semi").join(ends, on="index", how="left")
@@ -139,30 +159,6 @@ def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
         .drop("bare")
     )
     return pl.concat([objects, single.join(objects, on="index", how="anti")])
-
-
-def _classify_losses(lost: pl.DataFrame, transitions: pl.DataFrame) -> dict[str, int]:
-    """Count the lost pods by cause. `lost`: `uid`. `transitions`: `resource, transition, uid, owner, reason`."""
-    about = transitions.filter(pl.col("resource").is_in(["pod", "event"])).with_columns(
-        pl.when(pl.col("resource") == "event").then("owner").otherwise("uid").alias("uid")
-    )
-    evicted = pl.col("transition") == "evicted"
-    reasons = about.join(lost.select("uid"), on="uid", how="semi").group_by("uid")
-    signs = reasons.agg(
-        (evicted & pl.col("reason").str.contains(_PREEMPTED).fill_null(value=False)).any().alias("preempted"),
-        evicted.any().alias("evicted"),
-        ((pl.col("transition") == "failed") & (pl.col("resource") == "pod")).any().alias("failed"),
-    )
-    cause = (
-        pl.when("preempted")
-        .then(pl.lit("preempted"))
-        .when("evicted")
-        .then(pl.lit("evicted"))
-        .when("failed")
-        .then(pl.lit("failed"))
-        .otherwise(pl.lit("deleted"))
-    )
-    return dict(signs.group_by(cause.alias("cause")).len().iter_rows())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -24,7 +24,7 @@ from workbench.scaletest.analysis.throughput import MADE, RELEASED, SCHEDULED, S
 from workbench.scaletest.analysis.validity import describe_saturation
 
 if TYPE_CHECKING:
-    from workbench.scaletest.analysis.run_analysis import Analysis
+    from workbench.scaletest.analysis.run_figures import RunFigures
 
 _WHO = {MADE: "the controller that makes the pods", SCHEDULED: "the scheduler", STARTED: "the kubelets"}
 _CALLS = {MADE: "pod that was created", SCHEDULED: "binding", STARTED: "status of a pod"}
@@ -36,7 +36,7 @@ _NEVER = {
 }
 
 
-def build_answer(analysis: Analysis) -> str:
+def build_answer(analysis: RunFigures) -> str:
     """One sentence: the rate with its bound and the wait of the slowest workloads, or why there is no rate."""
     for found in (analysis.others, analysis.node_losses):
         if found is not None:
@@ -60,7 +60,7 @@ def build_answer(analysis: Analysis) -> str:
     return fit_answer(f"No sustained rate: {reason}; {wait}.", f"No sustained rate: {reason}.", f"No rate; {wait}.")
 
 
-def _summarize_waiting(analysis: Analysis) -> str:
+def _summarize_waiting(analysis: RunFigures) -> str:
     for share, who in ((0.95, "95 %"), (0.5, "half")):
         duration_s = analysis.quantile("due to scheduled", share)
         if duration_s is not None:
@@ -73,7 +73,7 @@ def _shorten_bound(bound: str) -> str:
     return bound.partition(" (")[0].partition(", which")[0].partition(": ")[0]
 
 
-def build_explanation(analysis: Analysis) -> str:
+def build_explanation(analysis: RunFigures) -> str:
     """Two sentences: the rate with its bound, and the waiting with what qualifies it.
 
     Where nothing passed a stage, or nothing more, that comes first and there is no rate. What others held, nodes that
@@ -88,7 +88,7 @@ def build_explanation(analysis: Analysis) -> str:
     return f"{lost}{_describe_rate(analysis)}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
 
 
-def _describe_rate(analysis: Analysis) -> str:
+def _describe_rate(analysis: RunFigures) -> str:
     rate, bound = analysis.sustainable, find_bound(analysis)
     ceiling, offered = analysis.ceiling, analysis.ramp["offered_per_s"].max()
     # Above what was offered, it limited nothing over the whole test.
@@ -102,7 +102,10 @@ def _describe_rate(analysis: Analysis) -> str:
     throttled = describe_throttling(analysis.submissions)
     if rate.words is None and throttled and not analysis.limits["kind"].is_in(HELD_BACK).any():
         return f"The sustainable rate is not decided: the API server {throttled}"
-    return f"{rate.text}{_describe_bound(rate, bound)}{_describe_slow_start(analysis)}"
+    # Scheduled is not started: a start that cannot follow belongs to the rate.
+    rows = analysis.limits.filter((pl.col("step") == STARTED) & pl.col("kind").is_in(HELD_BACK))
+    slow_start = f"; pods start at {rows['rate_per_s'][0]:.3g}/s only" if rows.height else ""
+    return f"{rate.text}{_describe_bound(rate, bound)}{slow_start}"
 
 
 def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
@@ -113,16 +116,13 @@ def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
     )
 
 
-def find_bound(analysis: Analysis) -> str | None:
+def find_bound(analysis: RunFigures) -> str | None:
     """Find what held back the scheduling of pods, slowest first; null where nothing did."""
     limits = analysis.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([RELEASED, MADE, SCHEDULED]))
     if not limits.height:
         return None
-    return _name_bound(limits.sort("rate_per_s").row(0, named=True))
-
-
-def _name_bound(row: dict[str, Any]) -> str:
-    """Name the part that limits the run, with its rate; `row` is one of table LIMITS."""
+    # Name the part that limits the run, with its rate; `row` is one of table LIMITS.
+    row = limits.sort("rate_per_s").row(0, named=True)
     if row["kind"] == CLIENT_LIMIT:
         is_configured = row["configured_per_s"] is not None
         limit = f" ({format_number(row['configured_per_s'])} requests/s)" if is_configured else ""
@@ -137,13 +137,7 @@ def _name_bound(row: dict[str, Any]) -> str:
     return f"{_WHO[row['step']]} ({row['rate_per_s']:.3g} pods/s)"
 
 
-def _describe_slow_start(analysis: Analysis) -> str:
-    """Scheduled is not started: a start that cannot follow belongs to the rate."""
-    rows = analysis.limits.filter((pl.col("step") == STARTED) & pl.col("kind").is_in(HELD_BACK))
-    return f"; pods start at {rows['rate_per_s'][0]:.3g}/s only" if rows.height else ""
-
-
-def _describe_waiting(analysis: Analysis) -> str:
+def _describe_waiting(analysis: RunFigures) -> str:
     """The highest known quantile from due to scheduled."""
     for share, text in (
         (0.95, "95 % of the workloads were scheduled"),
@@ -158,7 +152,7 @@ def _describe_waiting(analysis: Analysis) -> str:
     return "More than half of the workloads were never scheduled"
 
 
-def _describe_caveats(analysis: Analysis) -> str:
+def _describe_caveats(analysis: RunFigures) -> str:
     """Caveats of the headline, each after a semicolon: pods that never came, stops, losses, gangs, this machine.
 
     Silent stages are left out: they make the run invalid, and stand among its reasons. A stage that left pods waiting
@@ -181,7 +175,7 @@ def _describe_caveats(analysis: Analysis) -> str:
     return "".join(f"; {caveat}" for caveat in [*caveats, *([busy] if busy else [])])
 
 
-def describe_decisions(analysis: Analysis) -> str:
+def describe_decisions(analysis: RunFigures) -> str:
     """Describe decisions of imported runs, whose files have the time of a decision but not its outcome."""
     p95_s = analysis.quantile("sent to decided", 0.95, "mixed")
     if p95_s is None:

@@ -41,18 +41,59 @@ def write_raw_tables(folder: str | Path) -> None:
     run_records.read_conditions(place)
     tables = place / "tables"
     journal = _read_lines(place / run_records.JOURNAL, run_records.JournalLine)
-    origin = _find_origin(journal, place)
+    # Nanoseconds since 1970 of the run's first start, which all seconds of its tables are counted from.
+    begun = journal.filter(pl.col("type") == "begun")["origin_ns"].drop_nulls()
+    if not len(begun):
+        raise InputError("nothing was submitted", where=place / run_records.JOURNAL, found="no begin")
+    origin = int(begun[0])
     SUBMISSIONS.write(_build_submissions(SCHEDULE.read(tables), journal, origin), tables)
     observed = _read_lines(place / run_records.OBSERVED, run_records.ObservedLine)
     TRANSITIONS.write(_build_transitions(observed, origin), tables)
     NODES.write(_build_nodes(observed), tables)
     NODE_CHANGES.write(_build_node_changes(observed, origin), tables)
-    HOLDINGS.write(_build_holdings(observed, origin), tables)
+    # Build table HOLDINGS: what pods that are not of this run hold and wait for.
+    rows = observed.filter(pl.col("type") == "held")
+    at = _seconds_since("arrival_ns", origin).alias("at_s")
+    asks = pl.col("asks").fill_null("")
+    holdings = HOLDINGS.check(rows.select(at, "uid", "namespace", "run", "state", "node", asks))
+    HOLDINGS.write(holdings, tables)
     health = _read_lines(place / run_records.HEALTH, run_records.HealthLine)
     GAPS.write(_build_gaps(health, origin), tables)
-    BEATS.write(_build_beats(health, origin), tables)
-    SKEW.write(_build_skew(health, origin), tables)
-    LOAD.write(_build_load(health, origin), tables)
+    # Build table BEATS, the heartbeats that measure the watch's lag.
+    rows = health.filter(pl.col("type") == "beat")
+    beats = BEATS.check(
+        rows.select(
+            _seconds_since("sent_ns", origin).alias("sent_s"),
+            ((pl.col("acked_ns") - pl.col("sent_ns")) / NS_PER_S).alias("ack_s"),
+            ((pl.col("seen_ns") - pl.col("acked_ns")) / NS_PER_S).alias("lag_s"),
+        )
+    )
+    BEATS.write(beats, tables)
+    # Build table SKEW, the bounds of the clock offset between client and servers.
+    rows = health.filter(pl.col("type") == "skew")
+    skew = SKEW.check(
+        rows.select(
+            _seconds_since("at_ns", origin).alias("at_s"),
+            (pl.col("low_ns") / NS_PER_S).alias("low_s"),
+            (pl.col("high_ns") / NS_PER_S).alias("high_s"),
+            "probes",
+        )
+    )
+    SKEW.write(skew, tables)
+    # Build table LOAD, how busy this machine was.
+    rows = health.filter(pl.col("type") == "load")
+    load = LOAD.check(
+        rows.select(
+            _seconds_since("at_ns", origin).alias("at_s"),
+            "sampler_cpu_s",
+            "sampler_rss_bytes",
+            "host_busy",
+            "client",
+            "side",
+            "others",
+        )
+    )
+    LOAD.write(load, tables)
     PRESSURE.write(_build_pressure(health, origin), tables)
 
 
@@ -78,14 +119,6 @@ def _read_lines(path: Path, kinds: Any) -> pl.DataFrame:
         return pl.read_ndjson(complete_text, schema=schema)
     except pl.exceptions.PolarsError as error:
         raise InputError("not the lines of a scale test", where=path, found=str(error)[:200]) from None
-
-
-def _find_origin(journal: pl.DataFrame, place: Path) -> int:
-    """Nanoseconds since 1970 of the run's first start, which all seconds of its tables are counted from."""
-    begun = journal.filter(pl.col("type") == "begun")["origin_ns"].drop_nulls()
-    if not len(begun):
-        raise InputError("nothing was submitted", where=place / run_records.JOURNAL, found="no begin")
-    return int(begun[0])
 
 
 def _seconds_since(name: str, origin: int) -> pl.Expr:
@@ -204,17 +237,6 @@ def _build_node_changes(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
     )
 
 
-def _build_holdings(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Build table HOLDINGS: what pods that are not of this run hold and wait for.
-
-    `observed`: Lines of the sampler's file of objects. `origin`: Start of the run in ns since 1970.
-    """
-    rows = observed.filter(pl.col("type") == "held")
-    at = _seconds_since("arrival_ns", origin).alias("at_s")
-    asks = pl.col("asks").fill_null("")
-    return HOLDINGS.check(rows.select(at, "uid", "namespace", "run", "state", "node", asks))
-
-
 def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:
     """Build table GAPS, the times in which a watch was interrupted.
 
@@ -229,56 +251,6 @@ def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:
             "reason",
             pl.col("relisted").fill_null(value=False),
             pl.col("recovered").fill_null(0),
-        )
-    )
-
-
-def _build_beats(health: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Build table BEATS, the heartbeats that measure the watch's lag.
-
-    `health`: Lines of the sampler's file on itself. `origin`: Start of the run in ns since 1970.
-    """
-    rows = health.filter(pl.col("type") == "beat")
-    return BEATS.check(
-        rows.select(
-            _seconds_since("sent_ns", origin).alias("sent_s"),
-            ((pl.col("acked_ns") - pl.col("sent_ns")) / NS_PER_S).alias("ack_s"),
-            ((pl.col("seen_ns") - pl.col("acked_ns")) / NS_PER_S).alias("lag_s"),
-        )
-    )
-
-
-def _build_skew(health: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Build table SKEW, the bounds of the clock offset between client and servers.
-
-    `health`: Lines of the sampler's file on itself. `origin`: Start of the run in ns since 1970.
-    """
-    rows = health.filter(pl.col("type") == "skew")
-    return SKEW.check(
-        rows.select(
-            _seconds_since("at_ns", origin).alias("at_s"),
-            (pl.col("low_ns") / NS_PER_S).alias("low_s"),
-            (pl.col("high_ns") / NS_PER_S).alias("high_s"),
-            "probes",
-        )
-    )
-
-
-def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Build table LOAD, how busy this machine was.
-
-    `health`: Lines of the sampler's file on itself. `origin`: Start of the run in ns since 1970.
-    """
-    rows = health.filter(pl.col("type") == "load")
-    return LOAD.check(
-        rows.select(
-            _seconds_since("at_ns", origin).alias("at_s"),
-            "sampler_cpu_s",
-            "sampler_rss_bytes",
-            "host_busy",
-            "client",
-            "side",
-            "others",
         )
     )
 

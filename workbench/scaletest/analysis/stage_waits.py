@@ -184,20 +184,16 @@ def find_pauses(step: str, waits: StageWaits, blind: BlindTimes) -> list[Pause]:
     pauses = []
     for place in np.flatnonzero(lengths >= MIN_PAUSE_S):
         begin, end = blind.find_longest_sight(float(left_s[place]), float(left_s[place + 1]))
-        usual = _find_usual_length(np.delete(lengths, place))
+        # Length of the gap in which half of the time lies.
+        ordered = np.sort(np.delete(lengths, place))
+        total = np.cumsum(ordered)
+        usual = float(ordered[np.searchsorted(total, total[-1] / 2)]) if len(total) else 0.0
         inside = (waits.came_s > begin) & (waits.came_s < end) & np.isfinite(waits.left_s)
         held = _wait_for_one_moment(waits.came_s[inside], waits.left_s[inside], end - begin)
         if held and end - begin >= max(MIN_PAUSE_S, PAUSE_GROWTH * usual):
             through_s = float(np.quantile(waits.left_s[inside], THROUGH_FRACTION))
             pauses.append(Pause(step, begin, end, through_s, int(inside.sum())))
     return pauses
-
-
-def _find_usual_length(lengths: Floats) -> float:
-    """Length of the gap in which half of the time lies."""
-    ordered = np.sort(lengths)
-    total = np.cumsum(ordered)
-    return float(ordered[np.searchsorted(total, total[-1] / 2)]) if len(total) else 0.0
 
 
 def _wait_for_one_moment(came_s: Floats, left_s: Floats, length_s: float) -> bool:
@@ -271,7 +267,14 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     left_s = came_s + wait
     finite = left_s[np.isfinite(left_s)]
     last_s = float(finite.max()) if len(finite) else None
-    figures = _describe_waits(finite_waits, last_s)
+    # Quantiles of the waits, in seconds, as a finding whose nature is still to be judged.
+    if not len(finite_waits):
+        figures = WaitFinding("delay", last_s=last_s)
+    else:
+        low, median, high = (float(quantile) for quantile in np.quantile(finite_waits, [0.05, 0.5, 0.95]))
+        figures = WaitFinding(
+            "delay", float(np.quantile(finite_waits, 0.01)), median, low, high, len(finite_waits), last_s
+        )
     change = _find_change(came_s, wait)
     figures = replace(figures, change=change)
     typical_s = figures.median_s if change is None else max(change[1:])
@@ -279,7 +282,16 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
         is_late = len(finite_waits) >= MIN_DELAYED and typical_s >= MIN_DELAY_S
         return _tell_queue(figures, wait) if is_late and not _grows(came_s, wait, None) else None
     inside = (came_s < stretch.end_s) & (left_s > stretch.begin_s)
-    if _has_stopped(left_s[inside], last_s, stretch, end_s):
+    # Tell whether nothing left for most of the stretch, up to the end of the run, while work waited.
+    waiting = int((~np.isfinite(left_s[inside])).sum())
+    since = stretch.begin_s if last_s is None else max(last_s, stretch.begin_s)
+    silent = min(end_s, stretch.end_s) - since
+    has_stopped = (
+        waiting >= MIN_BACKLOG
+        and stretch.end_s >= end_s - 1
+        and silent >= max(MIN_PLATEAU_S, 0.5 * (stretch.end_s - stretch.begin_s))
+    )
+    if has_stopped:
         return replace(figures, nature="stopped")
     if _grows(came_s, wait, stretch):
         return replace(figures, nature="holds back")
@@ -299,14 +311,6 @@ def _sort_waits(waits: StageWaits) -> tuple[Floats, Floats]:
     return came_s, np.maximum(waits.left_s[order] - came_s, 0.0)
 
 
-def _describe_waits(finite_waits: Floats, last_s: float | None) -> WaitFinding:
-    """Quantiles of the waits, in seconds, as a finding whose nature is still to be judged."""
-    if not len(finite_waits):
-        return WaitFinding("delay", last_s=last_s)
-    low, median, high = (float(quantile) for quantile in np.quantile(finite_waits, [0.05, 0.5, 0.95]))
-    return WaitFinding("delay", float(np.quantile(finite_waits, 0.01)), median, low, high, len(finite_waits), last_s)
-
-
 def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
     """Call a delay a passing queue if each wait resembles the one before and some are short, and unclear if it grew.
 
@@ -318,19 +322,16 @@ def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
     has_short = finding.low_s <= SHORT_FRACTION * finding.median_s
     if has_short and float(np.corrcoef(finite_waits[:-1], finite_waits[1:])[0, 1]) >= MIN_LIKENESS:
         return replace(finding, nature="queue")
-    growth = _find_growth(wait)
-    return finding if growth is None else replace(finding, nature="unclear", growth=growth)
-
-
-def _find_growth(wait: Floats) -> tuple[float, float] | None:
-    """Median waits of the first and the last third of the arrivals where the last waited longer; else null."""
+    # Median waits of the first and the last third of the arrivals where the last waited longer; else null.
     third = len(wait) // 3
     if third < MIN_GROUP:
-        return None
-    first, last = wait[:third], wait[-third:]
-    low, high = float(np.median(first)), float(np.median(last))
-    grew = high >= max(MIN_GROWTH * low, low + MIN_BACKLOG_S) and _is_later(first, last)
-    return (low, high) if grew and math.isfinite(high) else None
+        growth = None
+    else:
+        first, last = wait[:third], wait[-third:]
+        low, high = float(np.median(first)), float(np.median(last))
+        grew = high >= max(MIN_GROWTH * low, low + MIN_BACKLOG_S) and _is_later(first, last)
+        growth = (low, high) if grew and math.isfinite(high) else None
+    return finding if growth is None else replace(finding, nature="unclear", growth=growth)
 
 
 def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:
@@ -389,24 +390,9 @@ def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
         return False
     if not _is_later(wait[parts[base]], wait[parts[peak]]):
         return False
-    return _passes_less(came_s, wait, float(came_s[parts[base][0]]), float(came_s[parts[peak][-1]]))
-
-
-def _is_later(low: Floats, high: Floats) -> bool:
-    """Tell whether the second group's waits are longer beyond chance (Mann and Whitney); of few, all have to be.
-
-    `low`, `high`: Waits of both groups in seconds.
-    """
-    n, m = len(low), len(high)
-    largest = n * m / 2 / math.sqrt(n * m * (n + m + 1) / 12)
-    return rank_difference_z(low, high) >= min(MIN_Z, 0.98 * largest)
-
-
-def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> bool:
-    """Tell whether fewer objects left than came between two times, by more than the 95 % interval.
-
-    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds. A short time is judged by counts.
-    """
+    # Tell whether fewer objects left than came between two times, by more than the 95 % interval.
+    begin_s = float(came_s[parts[base][0]])
+    end_s = float(came_s[parts[peak][-1]])
     left_s = np.sort(came_s + wait)
     seconds = int(end_s - begin_s)
     if seconds < MIN_PLATEAU_S:
@@ -419,19 +405,14 @@ def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> 
     return mean_interval(more.astype(float)).low > 0
 
 
-def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: float) -> bool:
-    """Tell whether nothing left for most of the stretch, up to the end of the run, while work waited.
+def _is_later(low: Floats, high: Floats) -> bool:
+    """Tell whether the second group's waits are longer beyond chance (Mann and Whitney); of few, all have to be.
 
-    `left_s`: When each object left, in seconds, infinite for never. `last_s`: When the last one of the run left.
+    `low`, `high`: Waits of both groups in seconds.
     """
-    waiting = int((~np.isfinite(left_s)).sum())
-    since = stretch.begin_s if last_s is None else max(last_s, stretch.begin_s)
-    silent = min(end_s, stretch.end_s) - since
-    return (
-        waiting >= MIN_BACKLOG
-        and stretch.end_s >= end_s - 1
-        and silent >= max(MIN_PLATEAU_S, 0.5 * (stretch.end_s - stretch.begin_s))
-    )
+    n, m = len(low), len(high)
+    largest = n * m / 2 / math.sqrt(n * m * (n + m + 1) / 12)
+    return rank_difference_z(low, high) >= min(MIN_Z, 0.98 * largest)
 
 
 def _was_released(came_s: Floats, left_s: Floats) -> bool:
@@ -662,24 +643,18 @@ def find_unfinished(
             "silent_s": stage.silent_s,
             "silent": not stage.passed or stopped,
         }
-        rows.append(row | {"sentence": _describe_end(stage, n_came, obstacles)})
+        # Sentence on how many pods passed a stage, when the last one did, and the reasons that the cluster gives.
+        last = "never" if stage.last_s is None else f"at {stage.last_s:.3g} s"
+        text = f"{stage.passed:,} of {n_came:,} pods {_DONE[stage.step]}; the last one that did: {last}"
+        about = {RELEASED: "workloads", MADE: "workloads", SCHEDULED: "pods", STARTED: "pods"}[stage.step]
+        kinds = (NO_NODE, GATED) if stage.step == SCHEDULED else ()
+        reason_rows = obstacles.filter((pl.col("about") == about) & (pl.col("waiting") > 0))
+        if stage.step not in (RELEASED, MADE):
+            reason_rows = reason_rows.filter(pl.col("reason").is_in(kinds) == (stage.step == SCHEDULED))
+        reasons = [f"{row['reason']} {row['waiting']:,} ({row['example']})" for row in reason_rows.head(2).to_dicts()]
+        lost = obstacles.filter(pl.col("reason") == NODE_LOST)
+        if lost.height and not reasons:
+            reasons = [f"{int(lost['objects'].sum()):,} nodes were lost"]
+        end = text + (f"; the cluster says: {', '.join(reasons)}" if reasons else "")
+        rows.append(row | {"sentence": end})
     return UNFINISHED.frame(rows)
-
-
-def _describe_end(stage: StageEnd, n_came: int, obstacles: pl.DataFrame) -> str:
-    """Sentence on how many pods passed a stage, when the last one did, and the reasons that the cluster gives.
-
-    `n_came`: Pods that reached the stage. `obstacles`: Table OBSTACLES, objects that still waited by reason.
-    """
-    last = "never" if stage.last_s is None else f"at {stage.last_s:.3g} s"
-    text = f"{stage.passed:,} of {n_came:,} pods {_DONE[stage.step]}; the last one that did: {last}"
-    about = {RELEASED: "workloads", MADE: "workloads", SCHEDULED: "pods", STARTED: "pods"}[stage.step]
-    kinds = (NO_NODE, GATED) if stage.step == SCHEDULED else ()
-    reason_rows = obstacles.filter((pl.col("about") == about) & (pl.col("waiting") > 0))
-    if stage.step not in (RELEASED, MADE):
-        reason_rows = reason_rows.filter(pl.col("reason").is_in(kinds) == (stage.step == SCHEDULED))
-    reasons = [f"{row['reason']} {row['waiting']:,} ({row['example']})" for row in reason_rows.head(2).to_dicts()]
-    lost = obstacles.filter(pl.col("reason") == NODE_LOST)
-    if lost.height and not reasons:
-        reasons = [f"{int(lost['objects'].sum()):,} nodes were lost"]
-    return text + (f"; the cluster says: {', '.join(reasons)}" if reasons else "")

@@ -43,33 +43,35 @@ def print_run(run: Analysis) -> None:
     print_text(run.explanation)
     steps = {step: found for step in (*SHOWN_STEPS, *TOTAL_STEPS) if (found := _find_step_quantiles(run, step))}
     if steps:
-        rows = [_list_step_cells(step, values) for step, values in steps.items()]
+        rows = []
+        for step, values in steps.items():
+            # Times of a step, how many there are and how many never completed it, and the sign of its clock.
+            missing = values[0.5]["missing"]
+            times = [format_seconds(values[share]["value_s"]) for share in (0.5, 0.95, 0.99)]
+            step_cells = [
+                step,
+                *times,
+                f"{values[0.5]['n']:,}",
+                f"{missing:,}" if missing else "",
+                _SIGNS[values[0.5]["clock"]],
+            ]
+            rows.append(step_cells)
         headers = ["step", "p50", "p95", "p99", "n", "not yet", "clock"]
         columns = [list(column) for column in zip(*rows, strict=True)]
         used = [place for place, column in enumerate(columns) if any(column)]
         right = [headers[place] not in ("step", "clock") for place in used]
         lines = format_cells([columns[place] for place in used], [headers[place] for place in used], right=right)
         print_block("\n".join(lines))
-        _print_legend({row[-1] for row in rows}, missing=any(row[-2] for row in rows))
+        signs = {row[-1] for row in rows}
+        if any(row[-2] for row in rows):
+            print_text("not yet: not completed by the end of the run; they count as infinitely slow")
+        for clock, legend in _CLOCKS.items():
+            if _SIGNS[clock] in signs:
+                print_text(f"{_SIGNS[clock]} {legend}")
     print_text("")
     for line in (*run.findings, *(f"warning: {line}" for line in run.warnings)):
         print_text(line)
     print_text(f"The run is {'invalid' if run.reasons else 'valid'}.")
-
-
-def _list_step_cells(step: str, values: dict[float, dict[str, Any]]) -> list[str]:
-    """Times of a step, how many there are and how many never completed it, and the sign of its clock."""
-    missing = values[0.5]["missing"]
-    times = [format_seconds(values[share]["value_s"]) for share in (0.5, 0.95, 0.99)]
-    return [step, *times, f"{values[0.5]['n']:,}", f"{missing:,}" if missing else "", _SIGNS[values[0.5]["clock"]]]
-
-
-def _print_legend(signs: set[str], *, missing: bool) -> None:
-    if missing:
-        print_text("not yet: not completed by the end of the run; they count as infinitely slow")
-    for clock, legend in _CLOCKS.items():
-        if _SIGNS[clock] in signs:
-            print_text(f"{_SIGNS[clock]} {legend}")
 
 
 def _find_step_quantiles(run: Analysis, step: str) -> dict[float, dict[str, Any]]:
@@ -96,53 +98,30 @@ def print_comparison(variants: Variants, comparison: pl.DataFrame, *, all_steps:
     is_shown = pl.col("verdict").is_in(DIFFERENT) | never
     shown = comparison if all_steps or runs == 1 else comparison.filter(is_shown)
     if shown.height:
-        rows = [_list_comparison_cells(row, told_why=runs > 1) for row in shown.iter_rows(named=True)]
+        rows = []
+        for row in shown.iter_rows(named=True):
+            told_why = runs > 1
+            ends = "" if row["low"] is None else format_ends(row["low"], row["high"])
+            ratio = "" if row["ratio"] is None else format_number(row["ratio"])
+            reason = row["reason"] if told_why or row["ratio"] is None else None
+            sides = [format_seconds(row["a_s"]), format_seconds(row["b_s"])]
+            comparison_cells = [
+                row["step"],
+                f"p{100 * row['quantile']:g}",
+                *sides,
+                ratio,
+                ends,
+                row["verdict"],
+                reason or "",
+            ]
+            rows.append(comparison_cells)
         headers = ("step", "at", a, b, "ratio", "interval", "verdict", "why")
         lines = format_table(
             rows, headers, right=(a, b, "ratio", "interval"), rank=("", "verdict", "ratio", "interval")
         )
         print_block("\n".join(lines))
-    _print_remainder(variants, comparison, comparison.height - shown.height)
-
-
-def _print_league(league: pl.DataFrame) -> None:
-    """Print all schedulers side by side; the rows below are of the first two.
-
-    `league`: Table LEAGUE.
-    """
-    print_text(describe_league(league))
-    heads = ("side", "gangs", "stuck", "held GPU s", "p50", "p95", "ratio", "verdict", "why")
-    rows = [_list_league_cells(row) for row in league.iter_rows(named=True)]
-    print_block("\n".join(format_table(rows, heads, right=heads[1:-2], rank=("verdict",))))
-
-
-def _list_league_cells(row: dict[str, Any]) -> list[str]:
-    return [
-        row["side"],
-        f"{row['complete']}/{row['gangs']}",
-        f"{row['deadlocked']}",
-        format_number(row["held_gpu_s"]),
-        format_seconds(row["p50_s"]),
-        format_seconds(row["p95_s"]),
-        "" if row["ratio"] is None else format_number(row["ratio"]),
-        row["verdict"] or "",
-        row["reason"] or "",
-    ]
-
-
-def _list_comparison_cells(row: dict[str, Any], *, told_why: bool) -> list[str]:
-    ends = "" if row["low"] is None else format_ends(row["low"], row["high"])
-    ratio = "" if row["ratio"] is None else format_number(row["ratio"])
-    reason = row["reason"] if told_why or row["ratio"] is None else None
-    sides = [format_seconds(row["a_s"]), format_seconds(row["b_s"])]
-    return [row["step"], f"p{100 * row['quantile']:g}", *sides, ratio, ends, row["verdict"], reason or ""]
-
-
-def _print_remainder(variants: Variants, comparison: pl.DataFrame, hidden: int) -> None:
-    """Print how many rows are hidden, and what limits the comparison.
-
-    `comparison`: Table COMPARISON. `hidden`: Number of its rows that were not printed.
-    """
+    # Print how many rows are hidden, and what limits the comparison.
+    hidden = comparison.height - shown.height
     print_text("")
     if not comparison.height:
         print_text(
@@ -158,6 +137,30 @@ def _print_remainder(variants: Variants, comparison: pl.DataFrame, hidden: int) 
         print_text("warning: imported files do not show whether these runs had the same plan.")
     for line in variants.reasons:
         print_text(f"invalid: {line}")
+
+
+def _print_league(league: pl.DataFrame) -> None:
+    """Print all schedulers side by side; the rows below are of the first two.
+
+    `league`: Table LEAGUE.
+    """
+    print_text(describe_league(league))
+    heads = ("side", "gangs", "stuck", "held GPU s", "p50", "p95", "ratio", "verdict", "why")
+    rows = []
+    for row in league.iter_rows(named=True):
+        league_cells = [
+            row["side"],
+            f"{row['complete']}/{row['gangs']}",
+            f"{row['deadlocked']}",
+            format_number(row["held_gpu_s"]),
+            format_seconds(row["p50_s"]),
+            format_seconds(row["p95_s"]),
+            "" if row["ratio"] is None else format_number(row["ratio"]),
+            row["verdict"] or "",
+            row["reason"] or "",
+        ]
+        rows.append(league_cells)
+    print_block("\n".join(format_table(rows, heads, right=heads[1:-2], rank=("verdict",))))
 
 
 def format_comparison_json(variants: Variants, comparison: pl.DataFrame) -> str:

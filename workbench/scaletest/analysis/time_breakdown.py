@@ -417,7 +417,10 @@ def build_pod_table(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
         (pl.col("transition") == "evicted").any().alias("evicted"),
     )
     placed = _refine_binding_times(wide, transitions)
-    named = placed.join(_workloads_by_uid(transitions), on="owner", how="left").with_columns(
+    # Map the uid of each job or workload to the workload's name.
+    owners = transitions.filter(pl.col("resource").is_in(["job", "workload"]) & pl.col("workload").is_not_null())
+    by_uid = owners.group_by(pl.col("uid").alias("owner")).agg(pl.col("workload").first().alias("workload_of_owner"))
+    named = placed.join(by_uid, on="owner", how="left").with_columns(
         pl.coalesce("workload", "workload_of_owner").alias("workload")
     )
     plan = schedule.select("index", pl.col("name").alias("workload"), "pods", pl.col("gpus_per_pod").alias("gpus"))
@@ -464,15 +467,6 @@ def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.D
         pl.coalesce("event_s", "audit_s", "server_scheduled_s").alias("server_scheduled_s"),
         pl.coalesce("event_r", "audit_r", "scheduled_resolution_s").alias("scheduled_resolution_s"),
     )
-
-
-def _workloads_by_uid(transitions: pl.DataFrame) -> pl.DataFrame:
-    """Map the uid of each job or workload to the workload's name.
-
-    `transitions`: Table TRANSITIONS.
-    """
-    owners = transitions.filter(pl.col("resource").is_in(["job", "workload"]) & pl.col("workload").is_not_null())
-    return owners.group_by(pl.col("uid").alias("owner")).agg(pl.col("workload").first().alias("workload_of_owner"))
 
 
 def build_milestones(
@@ -618,30 +612,23 @@ def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame
     }
     for event, (first, last) in names.items():
         parts.append(_nth_pod_milestone(plan.with_columns(pods=pl.lit(1, dtype=pl.Int64)), pods, first, event))
-        parts.append(_nth_pod_milestone(plan, _first_complete_pods(plan, pods, f"{event}_s"), last, event))
+        # Select the pods that existed when a workload first had its full number of pods. All pods are selected where
+        # only the cluster's times are known, because no watch saw them.
+        begin = f"{event}_s"
+        size = plan.select("index", pl.col("pods").alias("needed"), "gang")
+        until = pl.when(pl.col("gang") & (pl.col("needed") > 1)).then("ended_s").otherwise("lost_s")
+        sized_pods = pods.join(size, on="index", how="inner").with_columns(until.alias("until_s"))
+        levels = count_pods_together(sized_pods, begin, "until_s").join(size, on="index", how="left")
+        reached = levels.filter(pl.col("level") >= pl.col("needed"))
+        dated_pods = sized_pods.join(
+            reached.group_by("index").agg(pl.col("at_s").min().alias("whole_s")), on="index", how="left"
+        )
+        gone, at_once = pl.max_horizontal("until_s", begin), pl.col("until_s") <= pl.col("scheduled_s")
+        later = (gone > pl.col("whole_s")) | ((gone == pl.col("whole_s")) & at_once)
+        there = (pl.col(begin) <= pl.col("whole_s")) & (pl.col("until_s").is_null() | later)
+        watched = pl.col(begin).is_not_null().any().over("index")
+        parts.append(_nth_pod_milestone(plan, dated_pods.filter(~watched | there), last, event))
     return parts
-
-
-def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> pl.DataFrame:
-    """Select the pods that existed when a workload first had its full number of pods.
-
-    All pods are selected where only the cluster's times are known, because no watch saw them.
-
-    `plan`: `index, pods, gang`. `pods`: Table PODS. `begin`: Column of the time from which a pod exists.
-    """
-    size = plan.select("index", pl.col("pods").alias("needed"), "gang")
-    until = pl.when(pl.col("gang") & (pl.col("needed") > 1)).then("ended_s").otherwise("lost_s")
-    sized_pods = pods.join(size, on="index", how="inner").with_columns(until.alias("until_s"))
-    levels = count_pods_together(sized_pods, begin, "until_s").join(size, on="index", how="left")
-    reached = levels.filter(pl.col("level") >= pl.col("needed"))
-    dated_pods = sized_pods.join(
-        reached.group_by("index").agg(pl.col("at_s").min().alias("whole_s")), on="index", how="left"
-    )
-    gone, at_once = pl.max_horizontal("until_s", begin), pl.col("until_s") <= pl.col("scheduled_s")
-    later = (gone > pl.col("whole_s")) | ((gone == pl.col("whole_s")) & at_once)
-    there = (pl.col(begin) <= pl.col("whole_s")) & (pl.col("until_s").is_null() | later)
-    watched = pl.col(begin).is_not_null().any().over("index")
-    return dated_pods.filter(~watched | there)
 
 
 def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, event: str) -> pl.DataFrame:

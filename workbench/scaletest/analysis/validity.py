@@ -268,7 +268,10 @@ def _check_submission(run: RunTables) -> list[dict[str, Any]]:
     """Check lateness and rate of sending, and the server's throttling."""
     if run.imported or run.closed:
         return []
-    overdue = _find_overdue_workloads(run)
+    # Workloads that were due before a resume and sent after it; their lateness is not the submitter's.
+    due, sent = pl.col("due_s"), pl.col("sent_s")
+    late = pl.any_horizontal(pl.lit(value=False), *((due < at) & (sent >= at) for at in run.resumed_s))
+    overdue = run.submissions.select(late.fill_null(value=False).alias("overdue"))["overdue"]
     timely = run.submissions.filter(~overdue)
     late = timely.select((pl.col("sent_s") - pl.col("due_s")).drop_nulls().quantile(0.99)).item()
     span, took = _time_span(timely["due_s"]), _time_span(timely["sent_s"])
@@ -315,13 +318,6 @@ def _check_throttling(submissions: pl.DataFrame) -> dict[str, Any]:
     reason = f"the API server {text or 'throttled the client'}"
     named = "requests that the API server throttled (429, share)"
     return _build_condition(named, share, MAX_THROTTLED_FRACTION, "share", reason, holds=text is None)
-
-
-def _find_overdue_workloads(run: RunTables) -> pl.Series:
-    """Workloads that were due before a resume and sent after it; their lateness is not the submitter's."""
-    due, sent = pl.col("due_s"), pl.col("sent_s")
-    late = pl.any_horizontal(pl.lit(value=False), *((due < at) & (sent >= at) for at in run.resumed_s))
-    return run.submissions.select(late.fill_null(value=False).alias("overdue"))["overdue"]
 
 
 def _time_span(times: pl.Series) -> float:

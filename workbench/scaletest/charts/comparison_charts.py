@@ -46,7 +46,38 @@ def chart_league(league: pl.DataFrame) -> alt.VConcatChart:
     table = LEAGUE.check(league)
     views = [_chart_waits(table)]
     if table["gangs"].sum():
-        views.insert(0, _chart_gangs(table))
+        # Stacked bar for each side: its complete, deadlocked and other gangs.
+        counts = table.select(
+            "side",
+            "complete",
+            "deadlocked",
+            (pl.col("gangs") - pl.col("complete") - pl.col("deadlocked")).alias("not complete"),
+        )
+        long = counts.unpivot(index="side", variable_name="outcome", value_name="count")
+        rank = pl.col("outcome").replace_strict(
+            {name: place for place, name in enumerate(_OUTCOMES)}, return_dtype=pl.Int8
+        )
+        end = pl.col("count").cum_sum().over("side")
+        frame = long.sort(rank, maintain_order=True).with_columns(end=end, begin=end - pl.col("count"))
+        frame = frame.filter(pl.col("count") > 0).with_columns(middle=(pl.col("begin") + pl.col("end")) / 2)
+        names = [name for name in _OUTCOMES if name in set(frame["outcome"])]
+        colours = alt.Scale(domain=names, range=[_OUTCOMES[name] for name in names])
+        tips = encode_tooltip(frame.select("side", "outcome", "count"))
+        base = alt.Chart(frame).encode(y=encode_rows("side"), tooltip=tips)
+        bars = base.mark_bar(height={"band": 0.7}).encode(
+            x=alt.X("begin", type="quantitative", title="gangs", axis=alt.Axis(tickCount=6)),
+            x2=alt.X2("end"),
+            color=alt.Color(
+                "outcome", type="nominal", title=None, scale=colours, legend=alt.Legend(symbolType="square")
+            ),
+        )
+        text = (
+            alt.Chart(frame)
+            .mark_text(color=alt.ExprRef(build_ink_expression("scale('color', datum.outcome)")), fontWeight=600)
+            .encode(x=alt.X("middle", type="quantitative"), y=encode_rows("side"), text=alt.Text("count"), tooltip=tips)
+        )
+        gangs = alt.layer(bars, text).properties(width=WIDTH_PX, height=ROW_PX * table.height)
+        views.insert(0, gangs)
     lost = table.filter(pl.col("p95_s").is_null())["side"].to_list()
     never = f"no p95 for {join_names(lost)}: fewer than 95 % were scheduled in a run" if lost else ""
     subtitle = join_sentences(
@@ -58,41 +89,6 @@ def chart_league(league: pl.DataFrame) -> alt.VConcatChart:
         title=alt.TitleParams(text=title, subtitle=subtitle),
         description=describe_table(title, shown, subtitle=subtitle),
     )
-
-
-def _chart_gangs(table: pl.DataFrame) -> alt.LayerChart:
-    """Stacked bar for each side: its complete, deadlocked and other gangs.
-
-    `table` needs side, gangs, complete, deadlocked.
-    """
-    import altair as alt
-
-    counts = table.select(
-        "side",
-        "complete",
-        "deadlocked",
-        (pl.col("gangs") - pl.col("complete") - pl.col("deadlocked")).alias("not complete"),
-    )
-    long = counts.unpivot(index="side", variable_name="outcome", value_name="count")
-    rank = pl.col("outcome").replace_strict({name: place for place, name in enumerate(_OUTCOMES)}, return_dtype=pl.Int8)
-    end = pl.col("count").cum_sum().over("side")
-    frame = long.sort(rank, maintain_order=True).with_columns(end=end, begin=end - pl.col("count"))
-    frame = frame.filter(pl.col("count") > 0).with_columns(middle=(pl.col("begin") + pl.col("end")) / 2)
-    names = [name for name in _OUTCOMES if name in set(frame["outcome"])]
-    colours = alt.Scale(domain=names, range=[_OUTCOMES[name] for name in names])
-    tips = encode_tooltip(frame.select("side", "outcome", "count"))
-    base = alt.Chart(frame).encode(y=encode_rows("side"), tooltip=tips)
-    bars = base.mark_bar(height={"band": 0.7}).encode(
-        x=alt.X("begin", type="quantitative", title="gangs", axis=alt.Axis(tickCount=6)),
-        x2=alt.X2("end"),
-        color=alt.Color("outcome", type="nominal", title=None, scale=colours, legend=alt.Legend(symbolType="square")),
-    )
-    text = (
-        alt.Chart(frame)
-        .mark_text(color=alt.ExprRef(build_ink_expression("scale('color', datum.outcome)")), fontWeight=600)
-        .encode(x=alt.X("middle", type="quantitative"), y=encode_rows("side"), text=alt.Text("count"), tooltip=tips)
-    )
-    return alt.layer(bars, text).properties(width=WIDTH_PX, height=ROW_PX * table.height)
 
 
 def _chart_waits(table: pl.DataFrame) -> alt.LayerChart:
@@ -140,10 +136,19 @@ def chart_comparison(comparison: pl.DataFrame, a: str, b: str) -> alt.Chart:
         "reason",
     )
     level = 100 * table["level"][0] if table.height else 95.0
+    # Describe the rows that cannot be drawn, and why.
+    none = table.filter(pl.col("ratio").is_null())
+    if not none.height:
+        missing_rows = ""
+    else:
+        lost_a = none.filter(pl.col("a_never") > 0).height
+        lost_b = none.filter(pl.col("b_never") > 0).height
+        parts = [f"{count} where {name} never got there" for name, count in ((a, lost_a), (b, lost_b)) if count]
+        missing_rows = f"not drawn: {none.height} rows without a ratio" + (f" ({', '.join(parts)})" if parts else "")
     subtitle = join_sentences(
         f"ratio of the runs' quantiles; above 1, {b} is faster",
         f"{level:g} % intervals over pairs of runs" if frame["low"].is_not_null().any() else "no intervals",
-        _describe_missing_rows(table, a, b),
+        missing_rows,
     )
     return forest(
         frame,
@@ -157,17 +162,3 @@ def chart_comparison(comparison: pl.DataFrame, a: str, b: str) -> alt.Chart:
         details=("verdict", "a_s", "b_s", "reason"),
         subtitle=subtitle,
     )
-
-
-def _describe_missing_rows(table: pl.DataFrame, a: str, b: str) -> str:
-    """Describe the rows that cannot be drawn, and why.
-
-    `table`: Table COMPARISON.
-    """
-    none = table.filter(pl.col("ratio").is_null())
-    if not none.height:
-        return ""
-    lost_a = none.filter(pl.col("a_never") > 0).height
-    lost_b = none.filter(pl.col("b_never") > 0).height
-    parts = [f"{count} where {name} never got there" for name, count in ((a, lost_a), (b, lost_b)) if count]
-    return f"not drawn: {none.height} rows without a ratio" + (f" ({', '.join(parts)})" if parts else "")

@@ -60,7 +60,16 @@ def cleanup(
             }
             for record in records
         ]
-        finish_command(_format_record_table(records), documents, as_json=as_json)
+        from workbench.console.tables import format_table
+
+        if not records:
+            record_table = "no run has a record in these namespaces"
+        else:
+            rows = [
+                (record.run, record.created_at, record.scenario, ", ".join(record.namespaces)) for record in records
+            ]
+            record_table = "\n".join(format_table(rows))
+        finish_command(record_table, documents, as_json=as_json)
     result = asyncio.run(_clean_up_run(target, run, namespace or [], confirm))
     finish_command(_format_cleanup(result), result.to_dict(), as_json=as_json, is_valid=result.complete)
 
@@ -115,15 +124,6 @@ async def _find_namespaces(api: Connection, namespaces: list[str]) -> tuple[str,
     if not labelled:
         raise ConfigError("no namespace of this cluster is labelled for tests", where="--namespace", do="name one")
     return labelled
-
-
-def _format_record_table(records: list[RunRecord]) -> str:
-    from workbench.console.tables import format_table
-
-    if not records:
-        return "no run has a record in these namespaces"
-    rows = [(record.run, record.created_at, record.scenario, ", ".join(record.namespaces)) for record in records]
-    return "\n".join(format_table(rows))
 
 
 def _format_cleanup(result: CleanupResult) -> str:

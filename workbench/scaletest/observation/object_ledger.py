@@ -667,7 +667,9 @@ class ObjectLedger:
         if scope.resource == "bindrequest" and isinstance(thing, Thing):
             # A BindRequest refers to a pod, whatever its owner.
             history.owner_name = read_bind_spec(thing).podName or history.owner_name
-        history.workload = _find_workload_label(meta) or self.workload_of(history.owner)
+        labels = meta.labels or {}
+        workload_label = next((labels[name] for name in WORKLOAD_LABELS if labels.get(name)), None)
+        history.workload = workload_label or self.workload_of(history.owner)
         if history.workload is None and owner is None and scope.resource in ("workload", "job", "pod"):
             history.workload = meta.name
         return history
@@ -691,11 +693,6 @@ class ObjectLedger:
             return False
         history.bits |= bit
         return True
-
-
-def _find_workload_label(meta: Meta) -> str | None:
-    labels = meta.labels or {}
-    return next((labels[name] for name in WORKLOAD_LABELS if labels.get(name)), None)
 
 
 def _build_seen_line(history: ObjectHistory, meta: Meta, step: Transition, sight: Sight) -> run_records.Seen:

@@ -175,7 +175,23 @@ async def confirm_cluster(api: Connection, scenario: Scenario | None, confirmed:
     if scenario is not None:
         raise_refusals([*check_identity(facts), *check_fence(scenario, facts)])
     if facts.own is None and confirmed is not None:
-        _write_allow_list(facts, file)
+        # Write the list, readable by its owner only, without server addresses.
+        clusters = _read_allow_list(file)
+        clusters[facts.fingerprint] = {
+            "context": facts.context,
+            "server_sha256": facts.server_sha256,
+            "confirmed_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        text = json.dumps({"clusters": clusters}, indent=1) + "\n"
+        temporary = file.with_name(f".{file.name}.{os.getpid()}")
+        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            with open(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
     return facts
 
 
@@ -230,39 +246,15 @@ def _read_allow_list(file: Path) -> dict[str, Any]:
     return dict(document["clusters"])
 
 
-def _write_allow_list(facts: ClusterFacts, file: Path) -> None:
-    """Write the list, readable by its owner only, without server addresses."""
-    clusters = _read_allow_list(file)
-    clusters[facts.fingerprint] = {
-        "context": facts.context,
-        "server_sha256": facts.server_sha256,
-        "confirmed_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    text = json.dumps({"clusters": clusters}, indent=1) + "\n"
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        with open(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 async def confirm_interactively(api: Connection, scenario: Scenario | None, fingerprint: str | None) -> ClusterFacts:
     """`confirm`, with a prompt for the fingerprint on first use if stdin is a terminal."""
     if fingerprint is None and sys.stdin.isatty() and sys.stderr.isatty():
         facts = await inspect_cluster(api)
         if facts.own is None and facts.fingerprint not in _read_allow_list(default_allow_file()):
-            fingerprint = _ask_fingerprint(facts)
+            import typer
+
+            from workbench.console.terminal import print_text
+
+            print_text("This cluster is not confirmed yet:\n  " + "\n  ".join(facts.format_lines()), err=True)
+            fingerprint = str(typer.prompt("Type its fingerprint to confirm it", err=True))
     return await confirm_cluster(api, scenario, fingerprint)
-
-
-def _ask_fingerprint(facts: ClusterFacts) -> str:
-    import typer
-
-    from workbench.console.terminal import print_text
-
-    print_text("This cluster is not confirmed yet:\n  " + "\n  ".join(facts.format_lines()), err=True)
-    return str(typer.prompt("Type its fingerprint to confirm it", err=True))

@@ -75,7 +75,16 @@ async def run_preflight(
         offered = {name: sum(node.offered(name) for node in nodes) for name in wanted}
         findings += check_foreign_pods(foreign, wanted, offered, beside_others=beside_others)
         held = foreign.held
-    return [*findings, *check_capacity(plan, summarize_plan(plan), facts, held), *_check_lifetimes(plan, facts)]
+    # Warn that other clusters' simulators may ignore the lifetimes of pods; a local cluster's does not.
+    some = plan.schedule.get_column("lifetime_s").drop_nulls().len() > 0
+    if facts.own is not None or plan.scenario.allow_real_nodes or not some:
+        lifetimes = []
+    else:
+        text = f"lifetimes need a kwok stage pod-complete that reads the annotation {DELAY}"
+        lifetimes = [
+            Finding("warning", "lifetimes", f"{text}; default stages end pods of Jobs immediately and others never")
+        ]
+    return [*findings, *check_capacity(plan, summarize_plan(plan), facts, held), *lifetimes]
 
 
 async def _list_absent_resources(api: Connection, plan: Plan) -> list[ApiResource]:
@@ -326,15 +335,6 @@ def check_capacity(
     do = "create fewer objects, or split the test into several runs with cleanup"
     findings.append(Finding("warning", "etcd", text, do) if share > 0.25 else Finding("ok", "etcd", text))
     return findings
-
-
-def _check_lifetimes(plan: Plan, facts: ClusterFacts) -> list[Finding]:
-    """Warn that other clusters' simulators may ignore the lifetimes of pods; a local cluster's does not."""
-    some = plan.schedule.get_column("lifetime_s").drop_nulls().len() > 0
-    if facts.own is not None or plan.scenario.allow_real_nodes or not some:
-        return []
-    text = f"lifetimes need a kwok stage pod-complete that reads the annotation {DELAY}"
-    return [Finding("warning", "lifetimes", f"{text}; default stages end pods of Jobs immediately and others never")]
 
 
 def list_usable_nodes(plan: Plan, facts: ClusterFacts) -> list[NodeFacts]:

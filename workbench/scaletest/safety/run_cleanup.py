@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.kubernetes.client import Target
 from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import (
@@ -242,7 +241,10 @@ async def delete_run_objects(
     check_deletion_scope(run, tuple(namespaces), tuple(kinds), f"cleanup of {run}")
     spaces, gone, unseen = await confirmation.sort_namespaces(api, tuple(namespaces))
     begun = time.monotonic()
-    async with Connection(_target_for_metadata(api.target), max_connections=4) as looking:
+    # The target with partial object metadata as response format: the bodies of 100 Jobs are 300 kB.
+    async with Connection(
+        dataclasses.replace(api.target, headers=lambda: api.target.headers() | {"Accept": _METADATA}), max_connections=4
+    ) as looking:
         sweep = _Cleanup(looking, run, spaces, tuple(kinds), watcher, rate_per_s)
         counts = await sweep.delete_objects()
         remains = await sweep.wait_gone(stalled_s)
@@ -273,11 +275,6 @@ async def delete_recorded_run(
     if record is None:
         return await delete_run_objects(api, run, namespaces, (), watcher)
     return await delete_run_objects(api, run, record.namespaces, record.kinds, watcher)
-
-
-def _target_for_metadata(target: Target) -> Target:
-    """The target with partial object metadata as response format: the bodies of 100 Jobs are 300 kB."""
-    return dataclasses.replace(target, headers=lambda: target.headers() | {"Accept": _METADATA})
 
 
 class _Cleanup:

@@ -292,17 +292,16 @@ def parse_trace(text: str) -> dict[str, Any]:
     lines = [(number, line.split("#")[0].strip()) for number, line in enumerate(text.splitlines(), 1)]
     lines = [(number, line) for number, line in lines if line]
     if lines and lines[0][1].replace(" ", "") == ",".join(JOB_COLUMNS):
-        rows = [_parse_job(number, line) for number, line in lines[1:]]
+        rows = []
+        for number, line in lines[1:]:
+            # Parse a line of a trace: arrival in seconds, name of the entry, lifetime in seconds.
+            cells = [cell.strip() for cell in line.split(",")]
+            if len(cells) != len(JOB_COLUMNS):
+                raise ValueError(f"line {number} of the trace has {len(cells)} values for {', '.join(JOB_COLUMNS)}")
+            job = _parse_seconds(number, cells[0]), cells[1], _parse_seconds(number, cells[2])
+            rows.append(job)
         return dict(zip(("times_s", "entries", "lifetimes_s"), zip(*rows, strict=True), strict=True)) if rows else {}
     return {"times_s": tuple(_parse_seconds(number, line) for number, line in lines)}
-
-
-def _parse_job(number: int, line: str) -> tuple[float, str, float]:
-    """Parse a line of a trace: arrival in seconds, name of the entry, lifetime in seconds."""
-    cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != len(JOB_COLUMNS):
-        raise ValueError(f"line {number} of the trace has {len(cells)} values for {', '.join(JOB_COLUMNS)}")
-    return _parse_seconds(number, cells[0]), cells[1], _parse_seconds(number, cells[2])
 
 
 def _parse_seconds(number: int, text: str) -> float:

@@ -61,31 +61,32 @@ def parse_yaml(text: str | bytes, where: str) -> Document:
         data = text.encode() if isinstance(text, str) else text
         if len(data) > MAX_BYTES:
             raise InputError("the document is too large", where=where, allowed=f"{MAX_BYTES >> 20} MiB")
-        _check_events(data, loader_type, where)
+        # Limit number and depth of YAML events before a tree is built, which recurses on the interpreter's stack.
+        depth = 0
+        for nodes, event in enumerate(yaml.parse(data, Loader=loader_type)):
+            if isinstance(event, yaml.AliasEvent):
+                line = 0 if event.start_mark is None else event.start_mark.line + 1
+                raise InputError("YAML aliases are not taken", where=f"{where}, line {line}", do="write the value out")
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > MAX_DEPTH or nodes > MAX_NODES:
+                allowed = f"{MAX_DEPTH} levels and {MAX_NODES:,} values"
+                raise InputError("the document is too deep or too long", where=where, allowed=allowed)
         loader = loader_type(data)
         root = loader.get_single_node()
     except (yaml.YAMLError, UnicodeError) as error:
-        raise InputError("not YAML", where=_format_position(where, error), found=_format_problem(error)) from None
+        mark = getattr(error, "problem_mark", None)
+        raise InputError(
+            "not YAML",
+            where=where if mark is None else f"{where}, line {mark.line + 1}",
+            found=" ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or "text").split())[
+                :120
+            ],
+        ) from None
     lines: dict[ValuePath, int] = {}
     return Document(None if root is None else _build_value(root, loader, (), lines, where), where, lines)
-
-
-def _check_events(data: bytes, loader_type: Any, where: str) -> None:
-    """Limit number and depth of YAML events before a tree is built, which recurses on the interpreter's stack."""
-    import yaml
-
-    depth = 0
-    for nodes, event in enumerate(yaml.parse(data, Loader=loader_type)):
-        if isinstance(event, yaml.AliasEvent):
-            line = 0 if event.start_mark is None else event.start_mark.line + 1
-            raise InputError("YAML aliases are not taken", where=f"{where}, line {line}", do="write the value out")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH or nodes > MAX_NODES:
-            allowed = f"{MAX_DEPTH} levels and {MAX_NODES:,} values"
-            raise InputError("the document is too deep or too long", where=where, allowed=allowed)
 
 
 def _build_value(node: Any, loader: Any, place: ValuePath, lines: dict[ValuePath, int], where: str) -> Any:
@@ -119,12 +120,3 @@ def _build_scalar(node: Any, loader: Any, where: str) -> Any:
         return loader.construct_object(node)
     except (ValueError, OverflowError) as error:
         raise InputError("a value that cannot be read", where=where, found=str(error)[:80]) from None
-
-
-def _format_position(where: str, error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return where if mark is None else f"{where}, line {mark.line + 1}"
-
-
-def _format_problem(error: Exception) -> str:
-    return " ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or "text").split())[:120]

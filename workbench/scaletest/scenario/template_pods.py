@@ -93,7 +93,16 @@ def read_demand(
     # Other placeholders stay as they are written: none of them is a number of pods or an amount.
     values = {name: f"${{{name}}}" for name in manifest_rules.PLACEHOLDERS} | dict(values)
     filled = manifest_rules.fill_placeholders(template, values)
-    counts = _count_pods(filled)
+    # Count the pods of each pod template, by its place, for kinds whose counts are known.
+    spec, group = filled.get("spec"), str(filled.get("apiVersion")).rpartition("/")[0]
+    counter = _COUNTERS.get((group, str(filled.get("kind"))))
+    if counter is None or not isinstance(spec, dict):
+        counts = {}
+    else:
+        try:
+            counts = counter(spec)
+        except (AttributeError, TypeError, ValueError):
+            raise ValueError(f"template.spec: not the fields that a {filled['kind']} has") from None
     groups = tuple(
         PodGroup(place, pod, _read_requests(pod["spec"], place), counts.get(place))
         for place, pod in manifest_rules.list_pod_templates(filled, pods_at)
@@ -162,18 +171,6 @@ def _read_amounts(resources: Any) -> dict[str, Any]:
         return {}
     amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: parse_quantity(amount) for name, amount in amounts.items()}
-
-
-def _count_pods(manifest: Json) -> dict[str, Counts | None]:
-    """Count the pods of each pod template, by its place, for kinds whose counts are known."""
-    spec, group = manifest.get("spec"), str(manifest.get("apiVersion")).rpartition("/")[0]
-    counter = _COUNTERS.get((group, str(manifest.get("kind"))))
-    if counter is None or not isinstance(spec, dict):
-        return {}
-    try:
-        return counter(spec)
-    except (AttributeError, TypeError, ValueError):
-        raise ValueError(f"template.spec: not the fields that a {manifest['kind']} has") from None
 
 
 def _as_count(value: Any, default: int | None) -> int | None:

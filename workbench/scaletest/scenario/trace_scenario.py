@@ -374,7 +374,21 @@ def write_trace_scenario(trace: JobTrace, folder: str | Path, options: ReplayOpt
     rounded_up = (jobs["gpus_per_pod"] != jobs["gpus_per_pod"].ceil()).sum()
     jobs = jobs.with_columns(pl.col("gpus_per_pod").ceil().cast(pl.Int64))
     jobs = jobs.with_columns(pl.struct("pods", "gpus_per_pod").map_elements(_name_entry, pl.String).alias("entry"))
-    _write_files(jobs, trace, folder, speed)
+    # Write the table of jobs and the scenario.
+    shapes = (
+        jobs.group_by("entry", "pods", "gpus_per_pod")
+        .agg(pl.len(), pl.col("run_s").mean())
+        .sort("pods", "gpus_per_pod")
+    )
+    if shapes.height > _MAX_ENTRIES:
+        raise ConfigError(
+            "too many shapes of jobs", where="--n", found=shapes.height, allowed=_MAX_ENTRIES, do="replay fewer jobs"
+        )
+    table = io.StringIO()
+    rows = jobs.select(pl.col("submit_s").alias(JOB_COLUMNS[0]), JOB_COLUMNS[1], pl.col("run_s").alias(JOB_COLUMNS[2]))
+    rows.write_csv(table)
+    files.write_text(folder / JOBS_NAME, table.getvalue())
+    files.write_text(folder / SCENARIO_NAME, _format_scenario(jobs, shapes, trace, speed))
     summary = summarize_plan(draw_plan(load_scenario(folder / SCENARIO_NAME)))
     gpu_s = float((jobs["run_s"] * jobs["pods"] * jobs["gpus_per_pod"]).sum())
     assert summary.ends_s is not None
@@ -439,24 +453,6 @@ def _choose_speed(jobs: pl.DataFrame, speed: float | None) -> float:
 def _name_entry(shape: dict[str, int]) -> str:
     gpus = f"{shape['gpus_per_pod']}-gpu{'s' if shape['gpus_per_pod'] > 1 else ''}"
     return f"job-{gpus}" if shape["pods"] == 1 else f"gang-{shape['pods']}x{gpus}"
-
-
-def _write_files(jobs: pl.DataFrame, trace: JobTrace, folder: Path, speed: float) -> None:
-    """Write the table of jobs and the scenario. `jobs`: `submit_s, entry, run_s, pods, gpus_per_pod`, by time."""
-    shapes = (
-        jobs.group_by("entry", "pods", "gpus_per_pod")
-        .agg(pl.len(), pl.col("run_s").mean())
-        .sort("pods", "gpus_per_pod")
-    )
-    if shapes.height > _MAX_ENTRIES:
-        raise ConfigError(
-            "too many shapes of jobs", where="--n", found=shapes.height, allowed=_MAX_ENTRIES, do="replay fewer jobs"
-        )
-    table = io.StringIO()
-    rows = jobs.select(pl.col("submit_s").alias(JOB_COLUMNS[0]), JOB_COLUMNS[1], pl.col("run_s").alias(JOB_COLUMNS[2]))
-    rows.write_csv(table)
-    files.write_text(folder / JOBS_NAME, table.getvalue())
-    files.write_text(folder / SCENARIO_NAME, _format_scenario(jobs, shapes, trace, speed))
 
 
 def _format_scenario(jobs: pl.DataFrame, shapes: pl.DataFrame, trace: JobTrace, speed: float) -> str:

@@ -28,7 +28,6 @@ from workbench.scaletest.scenario.workload_objects import (
     ObjectRequest,
     PlanConditions,
     PlannedWorkload,
-    Rule,
     build_bodies,
     build_requests,
     hash_bodies,
@@ -163,7 +162,16 @@ def draw_plan(scenario: Scenario, run: str | None = None, *, scheduler: str | No
     if not api_discovery.RUN_ID.fullmatch(run):
         raise ConfigError("not a run's id", found=run[:40], allowed="like st-1f2e3d4c")
     scheduler = scenario.schedulers[0] if scheduler is None else scheduler
-    _check_template_schedulers(scenario, scheduler)
+    # Refuse a scheduler that was chosen for a plan whose templates name another one.
+    wanted = find_recipe(scheduler, scenario.recipes).pods_scheduler
+    own = {entry.scheduler_name for entry in scenario.workloads} - {None, wanted}
+    if own and scheduler not in scenario.schedulers:
+        raise ConfigError(
+            "a template names another scheduler",
+            where="--scheduler",
+            found=f"{scheduler}; the templates name {', '.join(sorted(map(str, own)))}",
+            do="write ${scheduler} into the templates, or leave --scheduler out",
+        )
     _check_rate(scenario, scheduler, run)
     arrivals, mixing, living = (np.random.default_rng([scenario.seed, stream]) for stream in range(3))
     try:
@@ -173,7 +181,15 @@ def draw_plan(scenario: Scenario, run: str | None = None, *, scheduler: str | No
     if not len(times.due_s):
         raise ConfigError("the plan is empty", where="arrival", do="raise the rate, the duration or n")
     if times.entries is None:
-        entry = _draw_entries(scenario, len(times.due_s), mixing)
+        # Draw the scenario entry of each workload by index: numbers in proportion to the weights, in random order.
+        count = len(times.due_s)
+
+        weights = np.array([entry.weight for entry in scenario.workloads])
+        exact = weights / weights.sum() * count
+        counts = np.floor(exact).astype(int)
+        largest = np.argsort(-(exact - counts), kind="stable")[: count - int(counts.sum())]
+        counts[largest] += 1
+        entry = mixing.permutation(np.repeat(np.arange(len(weights)), counts))
     else:
         places = {workload.display_name(at): at for at, workload in enumerate(scenario.workloads)}
         entry = np.array([places[name] for name in times.entries])
@@ -201,19 +217,6 @@ def read_plan(folder: str | Path) -> Plan:
     return plan
 
 
-def _check_template_schedulers(scenario: Scenario, scheduler: str) -> None:
-    """Refuse a scheduler that was chosen for a plan whose templates name another one."""
-    wanted = find_recipe(scheduler, scenario.recipes).pods_scheduler
-    own = {entry.scheduler_name for entry in scenario.workloads} - {None, wanted}
-    if own and scheduler not in scenario.schedulers:
-        raise ConfigError(
-            "a template names another scheduler",
-            where="--scheduler",
-            found=f"{scheduler}; the templates name {', '.join(sorted(map(str, own)))}",
-            do="write ${scheduler} into the templates, or leave --scheduler out",
-        )
-
-
 def _check_rate(scenario: Scenario, scheduler: str, run: str) -> None:
     """Before anything is drawn: a rate is asked for in workloads, and limited in objects."""
     limits, conditions = scenario.limits, PlanConditions(scenario, run, scheduler)
@@ -229,18 +232,6 @@ def _check_rate(scenario: Scenario, scheduler: str, run: str) -> None:
             allowed=f"{limits.rate_per_s:g} objects/s",
             do=f"lower the rate, or set limits: {{rate_per_s: {rate:g}}} when the cluster may be asked for that much",
         )
-
-
-def _draw_entries(scenario: Scenario, count: int, random: np.random.Generator) -> np.ndarray:
-    """Draw the scenario entry of each workload by index: numbers in proportion to the weights, in random order."""
-    import numpy as np
-
-    weights = np.array([entry.weight for entry in scenario.workloads])
-    exact = weights / weights.sum() * count
-    counts = np.floor(exact).astype(int)
-    largest = np.argsort(-(exact - counts), kind="stable")[: count - int(counts.sum())]
-    counts[largest] += 1
-    return random.permutation(np.repeat(np.arange(len(weights)), counts))
 
 
 def _draw_lifetimes(scenario: Scenario, entry: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -279,7 +270,16 @@ def _build_plan(
     encoded: dict[tuple[int, str], tuple[Body, ...]] = {}
     for key in set(zip(chosen, places, strict=True)):
         encoded[key] = build_bodies(entries[key[0]], key[1], conditions)
-    _check_object_count(scenario, sum(len(encoded[key]) for key in zip(chosen, places, strict=True)), len(chosen))
+    objects = sum(len(encoded[key]) for key in zip(chosen, places, strict=True))
+    workloads = len(chosen)
+    if objects > scenario.limits.objects:
+        raise ConfigError(
+            "the scenario asks for more than its own limit",
+            where="limits.objects",
+            found=f"{objects:,} objects of {workloads:,} workloads",
+            allowed=f"{scenario.limits.objects:,}",
+            do=f"lower n, or set limits: {{objects: {objects}}} when the cluster may be asked for that many",
+        )
     lifetimes = [None if seconds != seconds else seconds for seconds in lifetime.tolist()]
     rows: dict[str, list[Any]] = {
         "index": list(range(len(chosen))),
@@ -309,17 +309,6 @@ def _build_plan(
     rows["spec_sha256"] = [digest[0] for digest in digests]
     rows["object_bytes"] = [digest[1] for digest in digests]
     return Plan(scenario, conditions.run, conditions.scheduler, SCHEDULE.frame(rows))
-
-
-def _check_object_count(scenario: Scenario, objects: int, workloads: int) -> None:
-    if objects > scenario.limits.objects:
-        raise ConfigError(
-            "the scenario asks for more than its own limit",
-            where="limits.objects",
-            found=f"{objects:,} objects of {workloads:,} workloads",
-            allowed=f"{scenario.limits.objects:,}",
-            do=f"lower n, or set limits: {{objects: {objects}}} when the cluster may be asked for that many",
-        )
 
 
 def _build_gap_values(index: int, name: str, step: int, lifetime_s: float | None) -> dict[str, bytes]:
@@ -529,12 +518,12 @@ def _format_workload(row: tuple[Any, ...]) -> list[str]:
 
 def format_rights(plan: Plan) -> list[str]:
     """Rights of the measuring identity."""
-    return [_format_right(rule) for rule in list_rules(plan.scenario)]
-
-
-def _format_right(rule: Rule) -> str:
-    targets = ", ".join(f"{name}.{rule.group}" if rule.group else name for name in rule.objects)
-    named = f" ({', '.join(rule.names)} only)" if rule.names else ""
-    place = "cluster  " if rule.cluster else "namespace"
-    optional = ", optional" if rule.optional else ""
-    return f"{place}  {' '.join(rule.verbs)}  {targets}{named}: {rule.why}{optional}"
+    rights = []
+    for rule in list_rules(plan.scenario):
+        targets = ", ".join(f"{name}.{rule.group}" if rule.group else name for name in rule.objects)
+        named = f" ({', '.join(rule.names)} only)" if rule.names else ""
+        place = "cluster  " if rule.cluster else "namespace"
+        optional = ", optional" if rule.optional else ""
+        right = f"{place}  {' '.join(rule.verbs)}  {targets}{named}: {rule.why}{optional}"
+        rights.append(right)
+    return rights

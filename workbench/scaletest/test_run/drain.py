@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.run_records import LineTail, Seen
+from workbench.scaletest.observation.run_records import Seen
 from workbench.scaletest.scenario.arrival_processes import Trace
 from workbench.scaletest.scenario.scenario_file import AbortCriteria, Scenario
 from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest, find_health_problem
@@ -40,7 +40,7 @@ class PodFollower:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._tail = LineTail(folder / run_records.OBSERVED, run_records.ObservedLine)
+        self._tail = run_records.follow_lines(folder / run_records.OBSERVED, run_records.ObservedLine)
         self._seen: set[str] = set()
         self._placed: set[str] = set()
         self._running: set[str] = set()
@@ -252,21 +252,18 @@ async def wait_for_drain(
             return "all are done"
         if until_ns is not None and now_ns() >= until_ns:
             return WALL_CLOCK
-        quiet_s = _settle_time_s(follower, expected, settle_s)
+        # Also a Job's later pods, which are made when its earlier ones end.
+        open_jobs = follower.count_open_jobs(expected.jobs)
+        to_come = follower.pending or (follower.running and follower.started < expected.pods)
+        if to_come and (follower.ended < expected.ending or open_jobs):
+            quiet_s = settle_s + expected.longest_s
+        elif not follower.pending and follower.started >= expected.pods:
+            whole_s = expected.longest_s + OVERTIME_S
+            # All of them ended or run, and a Job is still to end: those that run were made again.
+            again = open_jobs > 0 and follower.ended >= expected.ending
+            quiet_s = max(settle_s, whole_s) if expected.awaits_ends or again else min(settle_s, whole_s)
+        else:
+            quiet_s = settle_s
         if now_ns() - follower.changed_ns > quiet_s * NS_PER_S:
             return f"{NOTHING_CHANGED}{quiet_s:g} s"
         await asyncio.sleep(CHECK_EVERY_S)
-
-
-def _settle_time_s(follower: PodFollower, expected: DrainTarget, settle_s: float) -> float:
-    # Also a Job's later pods, which are made when its earlier ones end.
-    open_jobs = follower.count_open_jobs(expected.jobs)
-    to_come = follower.pending or (follower.running and follower.started < expected.pods)
-    if to_come and (follower.ended < expected.ending or open_jobs):
-        return settle_s + expected.longest_s
-    if not follower.pending and follower.started >= expected.pods:
-        whole_s = expected.longest_s + OVERTIME_S
-        # All of them ended or run, and a Job is still to end: those that run were made again.
-        again = open_jobs > 0 and follower.ended >= expected.ending
-        return max(settle_s, whole_s) if expected.awaits_ends or again else min(settle_s, whole_s)
-    return settle_s

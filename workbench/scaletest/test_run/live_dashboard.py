@@ -16,7 +16,7 @@ from workbench.core.formats import escape_html, format_seconds
 from workbench.runs import run_folder
 from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.run_records import Acked, Begun, Failed, LineTail, Seen, Stopped
+from workbench.scaletest.observation.run_records import Acked, Begun, Failed, Seen, Stopped
 from workbench.scaletest.tables import COURSE, SCHEDULE
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class Course:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._journal = LineTail(self.folder / run_records.JOURNAL, run_records.JournalLine)
-        self._observed = LineTail(self.folder / run_records.OBSERVED, run_records.ObservedLine)
+        self._journal = run_records.follow_lines(self.folder / run_records.JOURNAL, run_records.JournalLine)
+        self._observed = run_records.follow_lines(self.folder / run_records.OBSERVED, run_records.ObservedLine)
         self._origin_ns: int | None = None
         self._n_accepted = self._n_failed = 0
         self._made: dict[str, int] = {}

@@ -16,7 +16,6 @@ from workbench.core.errors import ConfigError, InputError, RunFailedError, Workb
 from workbench.runs import run_folder
 from workbench.scaletest.cluster_api.connection import NS_PER_S, ApiError, Connection, UnreachableError, now_ns
 from workbench.scaletest.local_cluster import kueue_queues
-from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.component_processes import list_component_pids
 from workbench.scaletest.observation import run_records, sampler_process
 from workbench.scaletest.observation.run_records import Component, Note, RunConditions
@@ -394,7 +393,16 @@ async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> 
     check_node_changes(plan, place)
     facts = await confirm_cluster(api, plan.scenario, context.confirmed)
     if place.admin is not None:
-        await _set_up_local_cluster(place, plan)
+        assert place.admin is not None and place.own is not None  # noqa: PT018 -- one with the other
+        async with Connection(place.admin) as admin:
+            if plan.scenario.node_changes:
+                await restore_nodes(admin, place.own.pools)
+            # Without a quota: each pod would cost the API server one more write, and the cluster is for this alone.
+            await set_up_cluster(admin, plan, quota=False)
+            if plan.conditions.recipe.program == "kueue":
+                queues = {entry.queue for entry in plan.scenario.workloads}
+                for namespace in plan.namespaces:
+                    await kueue_queues.create_local_queues(admin, namespace, queues)
     beside = context.options.beside_others
     return facts, await check_cluster(api, plan, facts, patient=place.admin is not None, beside_others=beside)
 
@@ -404,7 +412,16 @@ def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
     if place.own is None:
         return
     if plan.scheduler in place.own.schedulers:
-        _check_template_schedulers(plan, place.own)
+        # Refuse a template's own schedulerName that none of the local cluster's schedulers has.
+        running = {find_recipe(name, plan.scenario.recipes).pods_scheduler for name in place.own.schedulers}
+        if missing := sorted(set(plan.pod_schedulers) - running):
+            raise ConfigError(
+                "a template names a scheduler that does not run on the local cluster: its pods would wait forever",
+                where="schedulerName",
+                found=missing,
+                allowed=sorted(running),
+                do="write ${scheduler} into the template, or run on a cluster that has it: --context",
+            )
         return
     recipe = plan.conditions.recipe
     up = f"workbench scaletest cluster up --name NEW --scheduler {recipe.short or plan.scheduler}"
@@ -415,32 +432,6 @@ def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
         allowed=list(place.own.schedulers),
         do="run on a cluster that has it: --context instead of --cluster" if recipe.program == "cluster" else up,
     )
-
-
-def _check_template_schedulers(plan: Plan, cluster: LocalCluster) -> None:
-    """Refuse a template's own schedulerName that none of the local cluster's schedulers has."""
-    running = {find_recipe(name, plan.scenario.recipes).pods_scheduler for name in cluster.schedulers}
-    if missing := sorted(set(plan.pod_schedulers) - running):
-        raise ConfigError(
-            "a template names a scheduler that does not run on the local cluster: its pods would wait forever",
-            where="schedulerName",
-            found=missing,
-            allowed=sorted(running),
-            do="write ${scheduler} into the template, or run on a cluster that has it: --context",
-        )
-
-
-async def _set_up_local_cluster(place: ClusterAccess, plan: Plan) -> None:
-    assert place.admin is not None and place.own is not None  # noqa: PT018 -- one with the other
-    async with Connection(place.admin) as admin:
-        if plan.scenario.node_changes:
-            await restore_nodes(admin, place.own.pools)
-        # Without a quota: each pod would cost the API server one more write, and the cluster is for this alone.
-        await set_up_cluster(admin, plan, quota=False)
-        if plan.conditions.recipe.program == "kueue":
-            queues = {entry.queue for entry in plan.scenario.workloads}
-            for namespace in plan.namespaces:
-                await kueue_queues.create_local_queues(admin, namespace, queues)
 
 
 async def check_cluster(

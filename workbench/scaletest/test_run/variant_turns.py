@@ -108,15 +108,7 @@ def run_variants(
     context = dataclasses.replace(context, options=_with_cleanup(context.options))
     context.watcher.say(format_announcement(scenario, schedulers, repeat))
     _check_variants(scenario, context, schedulers)
-    folder, session = _create_session(scenario, schedulers, repeat, out)
-    with lock_test_folder(folder):
-        return _run_turns(folder.absolute(), session, scenario, context)
-
-
-def _create_session(
-    scenario: Scenario, schedulers: Sequence[str], repeat: int, out: str | Path | None
-) -> tuple[Path, Session]:
-    """Create the folder of a session, with the scenario and the file `sides.json`."""
+    # Create the folder of a session, with the scenario and the file `sides.json`.
     now = datetime.now(UTC)
     folder = Path(out or default_out()) / AREA / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     turns = tuple(
@@ -134,7 +126,8 @@ def _create_session(
     folder.mkdir(parents=True)
     (folder / _SCENARIO).write_text(scenario_file.format_canonical(scenario), encoding="utf-8")
     variants.write_session(folder, session)
-    return folder, session
+    with lock_test_folder(folder):
+        return _run_turns(folder.absolute(), session, scenario, context)
 
 
 def resume_variants(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, UnreachableError, now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.run_records import Acked, LineTail
+from workbench.scaletest.observation.run_records import Acked
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload, list_kinds
 from workbench.scaletest.scenario.workload_plan import Plan
@@ -43,7 +43,7 @@ class WorkloadChurn:
         build_workload: Callable[[int], PlannedWorkload],
     ) -> None:
         self._api, self._after_s, self._one = api, after_s, build_workload
-        self._tail = LineTail(folder / run_records.JOURNAL, run_records.JournalLine)
+        self._tail = run_records.follow_lines(folder / run_records.JOURNAL, run_records.JournalLine)
         self._due: list[tuple[int, int]] = []
         self._room = asyncio.Semaphore(MAX_CONCURRENT_DELETES)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -12,7 +12,6 @@ from workbench.console.options import FieldOption, OptionValues, parse_numbers, 
 from workbench.sizing.commands.estimate import Currency, Price, Rate, Sessions, Users
 
 if TYPE_CHECKING:
-    from workbench.sizing.config import SweepConfig
     from workbench.sizing.estimation.sweep_store import TargetLoad
 
 _GROUPS = {
@@ -132,20 +131,16 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
         raise ConfigError(
             "no service to measure", where="--url", do="add --url URL or --function MODULE:NAME, or --resume a sweep"
         )
-    _plan_sessions(option_values.build_model(SweepConfig, show_values=False))
-    return option_values
-
-
-def _plan_sessions(config: SweepConfig) -> None:
-    """Tell how long sessions and the sweep take."""
+    # Tell how long sessions and the sweep take.
+    config = option_values.build_model(SweepConfig, show_values=False)
     from datetime import datetime
 
     from workbench.console.terminal import print_text
-    from workbench.sizing.load.session_plan import SessionPlan
 
-    plan = SessionPlan.from_config(config)
+    plan = config.session_plan
     if plan is not None:
         print_text(f"{plan.describe()}; {plan.describe_end(config.max_step_s, datetime.now().astimezone())}", err=True)
+    return option_values
 
 
 def _convert_sessions(
@@ -155,14 +150,13 @@ def _convert_sessions(
     from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
     from workbench.sizing.config import build_sweep_config
-    from workbench.sizing.load.session_plan import SessionPlan
     from workbench.stats.littles_law import count_users_at_once
 
     if per_hour is None or target_users is not None:
         do = "give --users-per-hour N (with --session-length S), or --target-users N"
         raise ConfigError("how many users?", where="--users-per-hour", do=do)
     if session_s is None:
-        plan = SessionPlan.from_config(build_sweep_config(**settings))
+        plan = build_sweep_config(**settings).session_plan
         if plan is None:
             do = "add --session-length S, or --turns N and --think-time S"
             raise ConfigError("sessions of unknown length", where="--users-per-hour", do=do)

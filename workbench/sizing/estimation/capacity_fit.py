@@ -279,7 +279,17 @@ def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tupl
     if len(loads) < MIN_LEVELS_TO_CHOOSE:
         chosen = np.zeros(len(latencies), dtype=np.intp)
     else:
-        errors = _cross_validation_errors(loads, latencies, limit_s)
+        # Leave-one-out errors of the inner loads, in logarithms, [curve, row].
+        logs = np.log(latencies)
+        weights = np.exp(-np.abs(logs - np.log(limit_s)) / NEAR_LIMIT_SCALE)
+        total = np.zeros((len(CURVES), len(latencies)))
+        for place in range(1, len(loads) - 1):
+            others = np.delete(np.arange(len(loads)), place)
+            for row, fit in enumerate(CURVES.values()):
+                guess = fit(loads[others], latencies[:, others]).latency_at(float(loads[place]))
+                off = np.abs(np.log(np.maximum(guess, 1e-3 * latencies[:, place])) - logs[:, place])
+                total[row] += weights[:, place] * off
+        errors: Floats = total / weights[:, 1:-1].sum(axis=1)
         lowest, highest = _bracket_limit(loads, latencies, limit_s)
         is_possible = (limits >= lowest) & (limits <= highest)
         # The first curve, which follows the levels, where none is possible.
@@ -302,25 +312,6 @@ def _bracket_limit(loads: Floats, latencies: Floats, limit_s: float) -> tuple[Fl
     after_last_hit = np.where(misses.all(axis=1), 0, after_last_hit)
     padded = np.concatenate([[-np.inf], loads, [np.inf]])
     return padded[first_miss], padded[after_last_hit + 1]
-
-
-def _cross_validation_errors(loads: Floats, latencies: Floats, limit_s: float) -> Floats:
-    """Leave-one-out errors of the inner loads, in logarithms, [curve, row].
-
-    `loads`: Ascending. `latencies`: Seconds, [row, load]. Loads near the limit weigh more, since the curve
-    is used there.
-    """
-    logs = np.log(latencies)
-    weights = np.exp(-np.abs(logs - np.log(limit_s)) / NEAR_LIMIT_SCALE)
-    total = np.zeros((len(CURVES), len(latencies)))
-    for place in range(1, len(loads) - 1):
-        others = np.delete(np.arange(len(loads)), place)
-        for row, fit in enumerate(CURVES.values()):
-            guess = fit(loads[others], latencies[:, others]).latency_at(float(loads[place]))
-            off = np.abs(np.log(np.maximum(guess, 1e-3 * latencies[:, place])) - logs[:, place])
-            total[row] += weights[:, place] * off
-    errors: Floats = total / weights[:, 1:-1].sum(axis=1)
-    return errors
 
 
 def _tail_fraction(levels: int) -> float:

@@ -90,7 +90,15 @@ def fit_scaling_laws(
     noise = np.random.default_rng(seed).standard_normal((draws, len(gpus)))
     drawn = capacities * np.exp(noise * errors)
     weights = 1 / np.maximum(errors, 1e-3)
-    miss_rate = _fit_miss_rate(measured)
+    # Rate at which hits in prefix caches fall with each further GPU; 0 where they do not, or are not known.
+    shares = [point.cached_share for point in measured]
+    known = np.array([share for share in shares if share], dtype=np.float64)
+    if len(known) < len(shares) or known[-1] > MAX_FALLEN_HITS * known[0]:
+        miss_rate = 0.0
+    else:
+        slope, start = np.polyfit([point.gpus for point in measured], 1 / known, 1)
+        one_gpu = max(float(start + slope), 1.0)
+        miss_rate = max(0.0, float(slope)) / one_gpu
     last: ScalingLaw = "USL" if len(counts) >= MIN_COUNTS_FOR_USL else "Amdahl"
     models: list[ScalingLaw] = ["linear", "falling hits" if miss_rate else last]
     rows = []
@@ -99,17 +107,6 @@ def fit_scaling_laws(
         laws = np.array([_fit_law(model, terms, gpus / row, weights, miss_rate) for row in (capacities, *drawn)])
         rows.append(_build_law_row(target, model, counts, laws, load))
     return SCALING.frame(rows)
-
-
-def _fit_miss_rate(measured: Sequence[GpuCapacity]) -> float:
-    """Rate at which hits in prefix caches fall with each further GPU; 0 where they do not, or are not known."""
-    shares = [point.cached_share for point in measured]
-    known = np.array([share for share in shares if share], dtype=np.float64)
-    if len(known) < len(shares) or known[-1] > MAX_FALLEN_HITS * known[0]:
-        return 0.0
-    slope, start = np.polyfit([point.gpus for point in measured], 1 / known, 1)
-    one_gpu = max(float(start + slope), 1.0)
-    return max(0.0, float(slope)) / one_gpu
 
 
 def _build_law_row(
@@ -121,7 +118,9 @@ def _build_law_row(
     """
     fitted, sampled = laws[0].tolist(), laws[1:]
     max_gpus = MAX_GPU_EXTRAPOLATION * max(counts)
-    all_needs = _min_gpus_for_load(laws, load, max_gpus)
+    # Smallest GPU count that carries the load, by law; infinite if none up to `max_gpus` does.
+    suffices = _evaluate_law(laws, np.arange(1.0, max_gpus + 1)) >= load * (1 - ROUNDING_TOLERANCE)
+    all_needs = np.where(suffices.any(axis=1), suffices.argmax(axis=1) + 1.0, math.inf)
     need, needs = float(all_needs[0]), np.sort(all_needs[1:])
     tail = int(0.05 * len(needs))
     low, high = needs[tail], needs[-1 - tail]
@@ -182,12 +181,6 @@ def _evaluate_law(laws: Floats, gpus: Floats) -> Floats:
     work = (_law_terms(gpus, parameters[..., 4]) * factors).sum(axis=-1)
     carried: Floats = parameters[..., 0] * gpus / work
     return carried
-
-
-def _min_gpus_for_load(laws: Floats, load: float, max_gpus: int) -> Floats:
-    """Smallest GPU count that carries the load, by law; infinite if none up to `max_gpus` does."""
-    suffices = _evaluate_law(laws, np.arange(1.0, max_gpus + 1)) >= load * (1 - ROUNDING_TOLERANCE)
-    return np.where(suffices.any(axis=1), suffices.argmax(axis=1) + 1.0, math.inf)
 
 
 def _explain_no_count(law: Sequence[float], sampled: Floats, load: float, max_gpus: int) -> str:
@@ -265,7 +258,17 @@ def estimate_gpus_and_scaling(
         row = _capacities_to_gpus(
             row | {"test_gpus": last, "load_unit": points["load_unit"][0] if points.height else "users"}
         )
-        measured = _select_bounded_capacities(capacities, points)
+        measured = [
+            GpuCapacity(
+                gpus,
+                capacity.value,
+                capacity.low,
+                capacity.high,
+                _cached_share_near(points.filter(points["gpus"] == gpus), capacity.value),
+            )
+            for gpus, capacity in capacities.items()
+            if capacity.value is not None and capacity.low is not None and capacity.high is not None
+        ]
         if len(measured) > 1:
             laws.append(fit_scaling_laws(goal.name, measured, load, draws=draws, seed=seed))
         rows.append(
@@ -293,21 +296,6 @@ def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
         plain, _, added = reason.partition(ADD_LEVELS)
         reason = plain.rstrip("; ") if float(added.split(",")[0]) <= max(unused["load"].to_list()) else reason
     return f"{reason}; excluded: level(s) {listed} ({kinds}: {unused['reason'][0]})"
-
-
-def _select_bounded_capacities(capacities: dict[int, Capacity], points: pl.DataFrame) -> list[GpuCapacity]:
-    """GPU counts whose capacity has both ends of its interval."""
-    return [
-        GpuCapacity(
-            gpus,
-            capacity.value,
-            capacity.low,
-            capacity.high,
-            _cached_share_near(points.filter(points["gpus"] == gpus), capacity.value),
-        )
-        for gpus, capacity in capacities.items()
-        if capacity.value is not None and capacity.low is not None and capacity.high is not None
-    ]
 
 
 def _cached_share_near(points: pl.DataFrame, load: float) -> float | None:

@@ -83,7 +83,13 @@ def estimate_capacities(
         for at_ms in limit_grid_ms(limit_ms) if gpus == last else [limit_ms]:
             ceiling = (ceilings or {}).get(gpus)
             capacity = _estimate_at_limit(gpu_levels, goal, at_ms, draws, seed, ceiling, is_open=is_open)
-            rows.append(_capacity_row(gpus, at_ms, capacity))
+            has_value = capacity.value is not None
+            ends = {
+                "capacity_low": capacity.low if has_value else None,
+                "capacity_high": capacity.high if has_value else None,
+            }
+            row = {"gpus": gpus, "limit_ms": at_ms, "capacity": capacity.value, **ends}
+            rows.append(row)
     return CAPACITIES.frame(rows)
 
 
@@ -117,12 +123,6 @@ def limit_grid_ms(limit_ms: int) -> list[int]:
     """
     step = max(1, round(GRID_STEP_FRACTION * limit_ms))
     return [at for k in range(-STEPS_BELOW, STEPS_ABOVE + 1) if (at := limit_ms + k * step) > 0]
-
-
-def _capacity_row(gpus: int, limit_ms: int, capacity: Capacity) -> dict[str, Any]:
-    has_value = capacity.value is not None
-    ends = {"capacity_low": capacity.low if has_value else None, "capacity_high": capacity.high if has_value else None}
-    return {"gpus": gpus, "limit_ms": limit_ms, "capacity": capacity.value, **ends}
 
 
 def sample_fitted_curve(levels: Sequence[Level], goal: Goal, method: str | None) -> pl.DataFrame:
@@ -346,7 +346,7 @@ def _what_if_layers(rows: pl.DataFrame, limits: list[int], goal: Goal) -> list[a
         "limit_ms",
         type="quantitative",
         title=f"limit of {format_quantile(goal.metric, goal.q)} (s)",
-        scale=_limit_scale(limits),
+        scale=alt.Scale(zero=False, nice=False, padding=16) if limits else alt.Scale(),
         axis=alt.Axis(labelExpr="format(datum.value / 1000, '.3~g')", tickCount=8),
     )
     y = alt.Y(
@@ -403,9 +403,3 @@ def _limit_slider(limits: list[int], goal: Goal) -> Any:
         step=step / 1000,
         name=f"Limit of {format_quantile(goal.metric, goal.q)} (s) ",
     )
-
-
-def _limit_scale(limits: list[int]) -> Any:
-    import altair as alt
-
-    return alt.Scale(zero=False, nice=False, padding=16) if limits else alt.Scale()

@@ -11,8 +11,6 @@ from workbench.sizing.estimation.step_points import name_load_unit
 from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import polars as pl
 
 # Requests at both ends of the window make the two sides of Little's law differ in short levels.
@@ -37,23 +35,34 @@ def build_level_books(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.Da
         times_s = (kept["ended_s"] - kept["sent_s"]).to_numpy()
         mean_s = float(times_s.mean()) if len(times_s) else None
         step = step_rows[point["step"]]
-        levels.append((point, _estimate_rate_error(times_s, step["think_s"] or 0.0)))
+        # Relative standard error of the rate of users; think times are exponential.
+        think_s = step["think_s"] or 0.0
+        if not len(times_s):
+            rate_error = 0.0
+        else:
+            cycle_s = float(times_s.mean()) + think_s
+            deviation_s = float((times_s.var() + think_s**2) ** 0.5)
+            rate_error = deviation_s / cycle_s / float(len(times_s)) ** 0.5 if cycle_s else 0.0
+        levels.append((point, rate_error))
         books += [*_count_requests(name, point, sent), *_count_load(name, point, step, mean_s)]
         books += _count_tokens(name, sent)
     for (lower, error), (upper, upper_error) in itertools.pairwise(levels):
         if lower["gpus"] == upper["gpus"] and lower["load_unit"] == upper["load_unit"] == "users":
             name, noise = _name_level(upper, several=several), N_DEVIATIONS * (error**2 + upper_error**2) ** 0.5
-            books.append(_compare_rates(name, lower, upper, max(MAX_RATE_GAIN, noise)))
+            # More users never end more requests each: the service would be another one.
+            max_gain = max(MAX_RATE_GAIN, noise)
+            per_user = lower["rate_per_s"] / lower["load"]
+            rates = Book(
+                f"capacity at {name}",
+                ("requests a second and user", upper["rate_per_s"] / upper["load"]),
+                (f"those at {lower['load']:g} users", per_user),
+                "capacity, GPU counts",
+                "a service that changed between the levels, such as another replica",
+                relation=AT_MOST,
+                tolerance=max_gain * per_user,
+            )
+            books.append(rates)
     return build_books(books)
-
-
-def _estimate_rate_error(times_s: npt.NDArray[np.float64], think_s: float) -> float:
-    """Relative standard error of the rate of users; think times are exponential."""
-    if not len(times_s):
-        return 0.0
-    cycle_s = float(times_s.mean()) + think_s
-    deviation_s = float((times_s.var() + think_s**2) ** 0.5)
-    return deviation_s / cycle_s / float(len(times_s)) ** 0.5 if cycle_s else 0.0
 
 
 def _name_level(point: dict[str, Any], *, several: bool) -> str:
@@ -127,17 +136,3 @@ def _count_tokens(name: str, sent: pl.DataFrame) -> Iterator[Book]:
             "a count taken before the last token, or by another tokenizer",
             relation=AT_MOST,
         )
-
-
-def _compare_rates(name: str, lower: dict[str, Any], upper: dict[str, Any], max_gain: float) -> Book:
-    """More users never end more requests each: the service would be another one."""
-    per_user = lower["rate_per_s"] / lower["load"]
-    return Book(
-        f"capacity at {name}",
-        ("requests a second and user", upper["rate_per_s"] / upper["load"]),
-        (f"those at {lower['load']:g} users", per_user),
-        "capacity, GPU counts",
-        "a service that changed between the levels, such as another replica",
-        relation=AT_MOST,
-        tolerance=max_gain * per_user,
-    )

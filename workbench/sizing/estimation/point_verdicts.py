@@ -94,7 +94,16 @@ def decide_verdict(
     if step["stopped"] == "lost worker":
         return "client-limited", "a load worker was lost, and its share of the load with it"
     if row["error_ratio"] > limits.max_error_ratio:
-        return _describe_failures(row)
+        # Verdict and reason for a point with failures: an admission limit if most were refused by it, else interrupted.
+        n_failed = row["n_kept"] - row["n_ok"]
+        if row["n_shed"] >= MIN_SHED_FRACTION * n_failed:
+            served = f"{row['rate_per_s'] * (1 - row['error_ratio']):.3g} requests/s were served"
+            return (
+                "admission limit",
+                f"{100 * row['n_shed'] / row['n_kept']:.1f} % refused (429, or 503 with Retry-After); {served}",
+            )
+        kinds = ", ".join(f"{row[f'n_{kind}']} {kind}" for kind in OUTCOMES[1:] if row[f"n_{kind}"])
+        return "interrupted", f"{100 * row['error_ratio']:.1f} % of {row['n_kept']} failed: {kinds}"
     overload = None if backlog is None else backlog.overload
     limited = _find_client_limit(row, step, p95, limits.limit_s, overloaded=overload is not None)
     if limited:
@@ -110,19 +119,6 @@ def decide_verdict(
     if row["n_kept"] < limits.min_samples:
         return "few samples", f"{row['n_kept']} requests kept, {limits.min_samples} needed"
     return "valid", None
-
-
-def _describe_failures(row: dict[str, Any]) -> tuple[str, str]:
-    """Verdict and reason for a point with failures: an admission limit if most were refused by it, else interrupted."""
-    n_failed = row["n_kept"] - row["n_ok"]
-    if row["n_shed"] >= MIN_SHED_FRACTION * n_failed:
-        served = f"{row['rate_per_s'] * (1 - row['error_ratio']):.3g} requests/s were served"
-        return (
-            "admission limit",
-            f"{100 * row['n_shed'] / row['n_kept']:.1f} % refused (429, or 503 with Retry-After); {served}",
-        )
-    kinds = ", ".join(f"{row[f'n_{kind}']} {kind}" for kind in OUTCOMES[1:] if row[f"n_{kind}"])
-    return "interrupted", f"{100 * row['error_ratio']:.1f} % of {row['n_kept']} failed: {kinds}"
 
 
 def find_change_within(kept_requests: pl.DataFrame, step: dict[str, Any]) -> tuple[str, str] | None:

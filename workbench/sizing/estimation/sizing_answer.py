@@ -274,7 +274,11 @@ class SizingAnswer:
     @property
     def details(self) -> list[str]:
         """Sentences below the answer: estimate with its interval, what binds, the law, the verification."""
-        loose = [] if self.recommended is None else [_describe_loose(row) for row in self._loose_rows]
+        loose = (
+            []
+            if self.recommended is None
+            else [f"No measured load misses {row['target']}: {_format_lower_bound(row)}." for row in self._loose_rows]
+        )
         rows = [self._describe_binding(), *loose]
         return [text for text in (*rows, self._session_text(), self._describe_verification()) if text]
 
@@ -368,11 +372,6 @@ class SizingAnswer:
         fewer = row["estimated_gpus"]
         more = f", and did not hold with {fewer}" if fewer is not None and fewer < row["predicted_gpus"] else ""
         return f"Verification {', '.join(verdicts)} ({row['scope']}){more}."
-
-
-def _describe_loose(row: dict[str, Any]) -> str:
-    """A target that no measured load misses."""
-    return f"No measured load misses {row['target']}: {_format_lower_bound(row)}."
 
 
 def _format_lower_bound(row: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.answer_profiles import AnswerProfile, profile_answers
-from workbench.sizing.estimation.backlog import Backlog, measure_backlog
+from workbench.sizing.estimation.backlog import measure_backlog
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.estimation.point_verdicts import PointLimits as PointLimits
 from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict, find_change_within
@@ -101,26 +101,21 @@ def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
         return nothing
     starts, ends = sent["sent_s"].to_numpy(), sent["ended_s"].to_numpy()
     within = (ends >= begin) & (ends < end)
-    tokens = _sum_tokens(sent.filter(within))
+    # Tokens that users got; null where more than one success in twenty has no count, or none has.
+    ended = sent.filter(within)
+    is_ok = (ended["outcome"] == "ok").to_numpy()
+    tokens = metrics.count_user_tokens(ended)[is_ok]
+    n_known = int(np.isfinite(tokens).sum())
+    if not n_known or len(tokens) - n_known > MIN_NOTED_FRACTION * len(tokens):
+        tokens = None
+    else:
+        tokens = float(np.nanmean(tokens) * len(tokens))
     return {
         "in_flight": float(_mean_overlap(starts, ends, begin, end)),
         "rate_per_s": float(within.sum() / (end - begin)),
         "tokens_per_s": None if tokens is None else tokens / (end - begin),
         **_estimate_in_service(sent, starts, ends, begin, end),
     }
-
-
-def _sum_tokens(ended: pl.DataFrame) -> float | None:
-    """Tokens that users got; null where more than one success in twenty has no count, or none has.
-
-    `ended`: Requests of table REQUESTS. Few successes without a count take the mean of the others.
-    """
-    is_ok = (ended["outcome"] == "ok").to_numpy()
-    tokens = metrics.count_user_tokens(ended)[is_ok]
-    n_known = int(np.isfinite(tokens).sum())
-    if not n_known or len(tokens) - n_known > MIN_NOTED_FRACTION * len(tokens):
-        return None
-    return float(np.nanmean(tokens) * len(tokens))
 
 
 def _estimate_in_service(
@@ -275,7 +270,10 @@ def assess_step(
     """
     counted = select_kept_requests(sent, step["users"])
     quantile_rows = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
-    again = _find_repeated_prompts(sent, earlier)
+    # Find, for each request of a step, whether its prompt was sent before, in this step or in an earlier one.
+    first = sent.sort("request").unique("item", keep="first")["request"]
+    again = ~sent["request"].is_in(first.implode())
+    again = again if earlier is None else again | sent["item"].is_in(earlier.implode())
     answers = profile_answers(counted, sent, again)
     repeated = counted["request"].is_in(sent.filter(again)["request"].implode()).mean() if counted.height else 0.0
     extra = {
@@ -290,8 +288,18 @@ def assess_step(
         "stream_note": _describe_streams(counted),
     }
     backlog = measure_backlog(sent, counted, step["arrivals"]) if step["loop"] == "open" else None
-    point = _build_point(sent, counted, step) | extra | _backlog_columns(backlog)
-    point |= summarize_server_metrics(samples, *_kept_window(counted), point["in_flight"])
+    names = ("offered_per_s", "begun_per_s", "ended_per_s", "ended_low_per_s", "ended_high_per_s")
+    counts = ("first", "last", "peak")
+    columns = {name: getattr(backlog, name, None) for name in names} | {
+        f"backlog_{name}": getattr(backlog, name, None) for name in counts
+    }
+    point = _build_point(sent, counted, step) | extra | columns
+    # First and last send time of the kept requests in seconds; an empty window if there is none.
+    if not counted.height:
+        window = float("inf"), float("-inf")
+    else:
+        window = float(str(counted["sent_s"].min())), float(str(counted["sent_s"].max()))
+    point |= summarize_server_metrics(samples, *window, point["in_flight"])
     p95 = _runtime_quantiles(quantile_rows, metrics.DEFAULT_QUANTILE).get(step["step"])
     verdict, reason = decide_verdict(point, step, p95, limits, backlog, find_change_within(counted, step))
     return StepAssessment(
@@ -309,21 +317,6 @@ def combine_assessments(
     table = pl.DataFrame([assessment.point for assessment in steps], schema=POINTS.schema(), orient="row")
     profiles = {assessment.point["step"]: assessment.answers for assessment in steps}
     return POINTS.check(compare_points(table, rows, profiles, limits or PointLimits())), QUANTILES.frame(rows)
-
-
-def _kept_window(counted: pl.DataFrame) -> tuple[float, float]:
-    """First and last send time of the kept requests in seconds; an empty window if there is none."""
-    if not counted.height:
-        return float("inf"), float("-inf")
-    return float(str(counted["sent_s"].min())), float(str(counted["sent_s"].max()))
-
-
-def _backlog_columns(backlog: Backlog | None) -> dict[str, Any]:
-    names = ("offered_per_s", "begun_per_s", "ended_per_s", "ended_low_per_s", "ended_high_per_s")
-    counts = ("first", "last", "peak")
-    return {name: getattr(backlog, name, None) for name in names} | {
-        f"backlog_{name}": getattr(backlog, name, None) for name in counts
-    }
 
 
 def _known_fraction(counted: pl.DataFrame) -> float | None:
@@ -401,6 +394,12 @@ def _build_point(sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any]
     window = measure_flow(sent, counted)
     n, n_ok = counted.height, outcomes.count("ok")
     shed = (counted["status"] == 429) | ((counted["status"] == 503) & counted["retry_after_s"].is_not_null())
+    # Number of neighbouring requests that are correlated, by run time; `counted` are the requests after warm-up.
+    if not counted.height:
+        block_length = 1
+    else:
+        runtimes = metrics.metric_values(counted, metrics.DEFAULT_METRIC)
+        block_length = quantiles.choose_block_length(runtimes, metrics.DEFAULT_QUANTILE)
     return {
         "step": step["step"],
         "load": load,
@@ -419,16 +418,8 @@ def _build_point(sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any]
         "loop_lag_p99_s": step["loop_lag_p99_s"],
         "client_cpu_share": step["client_cpu_share"],
         "clock_gap_s": _median_or_none(counted["runtime_s"] - counted["server_runtime_s"]),
-        "block": _choose_block_length(counted),
+        "block": block_length,
     }
-
-
-def _choose_block_length(counted: pl.DataFrame) -> int:
-    """Number of neighbouring requests that are correlated, by run time; `counted` are the requests after warm-up."""
-    if not counted.height:
-        return 1
-    runtimes = metrics.metric_values(counted, metrics.DEFAULT_METRIC)
-    return quantiles.choose_block_length(runtimes, metrics.DEFAULT_QUANTILE)
 
 
 def _runtime_quantiles(rows: Sequence[dict[str, Any]], q: float) -> dict[int, float | None]:
@@ -503,16 +494,6 @@ def _cached_fraction(counted: pl.DataFrame) -> float | None:
     known = counted.select("cached_tokens", "input_tokens").drop_nulls()
     n_prompt = int(known["input_tokens"].sum())
     return int(known["cached_tokens"].sum()) / n_prompt if n_prompt else None
-
-
-def _find_repeated_prompts(sent: pl.DataFrame, earlier: pl.Series | None) -> pl.Series:
-    """Find, for each request of a step, whether its prompt was sent before, in this step or in an earlier one.
-
-    `sent`: The step's rows of table REQUESTS. `earlier`: Items of the earlier steps.
-    """
-    first = sent.sort("request").unique("item", keep="first")["request"]
-    again = ~sent["request"].is_in(first.implode())
-    return again if earlier is None else again | sent["item"].is_in(earlier.implode())
 
 
 def _median_or_none(values: pl.Series) -> float | None:

@@ -153,16 +153,10 @@ def store_verification(table: pl.DataFrame, folder: Path) -> None:
     """
     run = run_folder.load_run(folder)
     run.write_table(VERIFICATION, table)
-    answer = _load_answer(run)
-    if table["predicted_gpus"].eq(answer.recommended).all():
-        _conclude_run(run, answer.with_verification(table))
-
-
-def _load_answer(run: run_folder.Run) -> SizingAnswer:
-    """The answer as `keep` left it, without a verification."""
+    # The answer as `keep` left it, without a verification.
     estimates, steps = run.read_table(ESTIMATES), run.read_table(STEPS)
     first = estimates.row(0, named=True)
-    return SizingAnswer(
+    answer = SizingAnswer(
         load=first["load"],
         load_unit=first["load_unit"],
         points=run.read_table(POINTS),
@@ -173,6 +167,8 @@ def _load_answer(run: run_folder.Run) -> SizingAnswer:
         simulated=bool(steps["simulated"].any()),
         scale_note=describe_time_scale(steps),
     )
+    if table["predicted_gpus"].eq(answer.recommended).all():
+        _conclude_run(run, answer.with_verification(table))
 
 
 def _conclude_run(run: run_folder.Run, answer: SizingAnswer) -> None:

@@ -117,7 +117,18 @@ def verify_goals(
     rows = []
     for goal in goals:
         measured = [quantiles.estimate_quantile(metrics.metric_values(frame, goal.metric), goal.q) for frame in frames]
-        row = _build_goal_row(goal, _interpolate_quantile(measured, [point["load"] for point in points], driven), worst)
+        # Row of table VERIFICATION for a goal: the quantile measured at the predicted size, and the verdict on it.
+        quantile = _interpolate_quantile(measured, [point["load"] for point in points], driven)
+        verdict, reason = _goal_verdict(goal, quantile, worst)
+        ends = {"value_s": quantile.value, "low_s": quantile.low, "high_s": quantile.high}
+        row = {
+            "target": goal.name,
+            "limit_s": goal.limit_s,
+            "n": quantile.n,
+            **{name: float(value) if np.isfinite(value) else None for name, value in ends.items()},
+            "verdict": verdict,
+            "reason": reason,
+        }
         rows.append(shared | row | ({} if cut is None else {"verdict": "invalid", "reason": cut}))
     return VERIFICATION.frame(rows)
 
@@ -223,20 +234,6 @@ def _interpolate_quantile(each: list[quantiles.Quantile], loads: list[float], dr
     names = ("value", "low", "high", "ok_only")
     mixed = {name: (1 - share) * getattr(first, name) + share * getattr(last, name) for name in names}
     return quantiles.Quantile(**mixed, n=first.n + last.n)
-
-
-def _build_goal_row(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any]) -> dict[str, Any]:
-    """Row of table VERIFICATION for a goal: the quantile measured at the predicted size, and the verdict on it."""
-    verdict, reason = _goal_verdict(goal, quantile, point)
-    ends = {"value_s": quantile.value, "low_s": quantile.low, "high_s": quantile.high}
-    return {
-        "target": goal.name,
-        "limit_s": goal.limit_s,
-        "n": quantile.n,
-        **{name: float(value) if np.isfinite(value) else None for name, value in ends.items()},
-        "verdict": verdict,
-        "reason": reason,
-    }
 
 
 def _goal_verdict(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any]) -> tuple[str, str | None]:

@@ -319,7 +319,14 @@ class LoadDriver:
         retries = 0
         try:
             reply = await self._target.send(prompt, extra)
-            while retries < self._load.retries and _should_retry(reply) and self._use_allowance():
+            while (
+                retries < self._load.retries
+                and (
+                    reply.outcome in ("refused", "cut")
+                    or (reply.outcome == "http_error" and reply.status in RETRY_STATUSES)
+                )
+                and self._use_allowance()
+            ):
                 retries += 1
                 await asyncio.sleep(min(2 ** (retries - 1), 8))
                 reply = await self._target.send(prompt, extra)
@@ -391,10 +398,6 @@ class LoadDriver:
 
 def _since(base: float, moment: float | None) -> float | None:
     return None if moment is None else moment - base
-
-
-def _should_retry(reply: Reply) -> bool:
-    return reply.outcome in ("refused", "cut") or (reply.outcome == "http_error" and reply.status in RETRY_STATUSES)
 
 
 def arrival_times(load: StepLoad) -> Iterator[float]:

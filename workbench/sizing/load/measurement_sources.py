@@ -142,7 +142,9 @@ def _measure_service(config: NotebookConfig, workflow: Workflow | None, watcher:
     settings: dict[str, Any] = {"gpus": config.gpu_counts[0], "goals": config.parsed_goals, "seed": config.seed}
     if config.url:
         settings |= {"protocol": config.protocol, "url": config.url, "target_confirm": config.target_confirm}
-        settings |= {"header_env": _parse_header_env(config.header_env)}
+        pairs = [text.partition("=")[::2] for text in config.header_env]
+        header_env = {header.strip(): variable.strip() for header, variable in pairs}
+        settings |= {"header_env": header_env}
     else:
         settings |= {"protocol": "function", "function": config.function}
     settings |= config.sweep_settings
@@ -224,8 +226,3 @@ def _measure_sweeps(
         verify=verify_on_service if not unfinished else None,
         server_metrics=samples,
     )
-
-
-def _parse_header_env(texts: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=")[::2] for text in texts]
-    return {header.strip(): variable.strip() for header, variable in pairs}

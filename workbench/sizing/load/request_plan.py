@@ -70,20 +70,18 @@ def list_recorded_times(path: str | Path) -> list[float]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("cannot read the trace file", where=path, found=str(error)[:200]) from error
-    return [
-        _parse_arrival_time(line, path, number) for number, line in enumerate(lines, 1) if line.split("#")[0].strip()
-    ]
-
-
-def _parse_arrival_time(line: str, path: Path, number: int) -> float:
-    text = line.split("#")[0].strip()
-    try:
-        time_s = float(text)
-    except ValueError:
-        time_s = float("nan")
-    if not 0 <= time_s < 1e12:
-        raise InputError("not a time", where=f"{path}, line {number}", found=text[:60])
-    return time_s
+    arrival_times = []
+    for number, line in enumerate(lines, 1):
+        if line.split("#")[0].strip():
+            text = line.split("#")[0].strip()
+            try:
+                time_s = float(text)
+            except ValueError:
+                time_s = float("nan")
+            if not 0 <= time_s < 1e12:
+                raise InputError("not a time", where=f"{path}, line {number}", found=text[:60])
+            arrival_times.append(time_s)
+    return arrival_times
 
 
 LongNames = Literal["kept", "cut", "joined"]

@@ -120,7 +120,13 @@ def read_request_trace(path: str | Path, replay: TraceReplay | None = None) -> R
         It is no trace, its window is empty, or neither the file nor `replay` tells its unit of time or its blocks.
     """
     path, replay = Path(path), replay or TraceReplay()
-    first = _read_first_line(path)
+    try:
+        if path.stat().st_size > MAX_TRACE_BYTES:
+            raise InputError("trace file is too large", where=path, allowed=f"up to {MAX_TRACE_BYTES >> 20} MiB")
+        with path.open(encoding="utf-8-sig") as file:
+            first = next((line.strip() for line in file if line.strip()), "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("cannot read the trace file", where=path, found=str(error)[:200]) from error
     if first.startswith("{"):
         kind, rows = "mooncake", list(_iterate_json_rows(path))
         is_bailian = any(row.is_bailian for row in rows)
@@ -313,16 +319,6 @@ def _group_sessions(requests: list[_Row], path: Path) -> list[list[int]]:
             raise InputError("the first turn of a session has no timestamp", where=where, found=row.session)
         turns.append(place)
     return list(sessions.values())
-
-
-def _read_first_line(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_TRACE_BYTES:
-            raise InputError("trace file is too large", where=path, allowed=f"up to {MAX_TRACE_BYTES >> 20} MiB")
-        with path.open(encoding="utf-8-sig") as file:
-            return next((line.strip() for line in file if line.strip()), "")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("cannot read the trace file", where=path, found=str(error)[:200]) from error
 
 
 def _read_csv_rows(path: Path) -> tuple[str, list[_Row]]:

@@ -297,7 +297,17 @@ class MetricsSampler:
             # Some drivers take tens of milliseconds, which must not hold up the load.
             values = dict.fromkeys(QUANTITIES) if nvml is None else await asyncio.to_thread(read_gpu_sample, nvml)
             if self._url:
-                readings = parse_server_metrics(await _fetch_text(session, self._url))
+                # Text of the answer.
+                options: dict[str, Any] = {"allow_redirects": False, "headers": {"Accept": "text/plain"}}
+                async with session.get(self._url, **options) as response:
+                    if response.status != 200:
+                        raise InputError(f"status {response.status}")
+                    body = bytearray()
+                    async for chunk in response.content.iter_any():
+                        body += chunk
+                        if len(body) > MAX_METRICS_BYTES:
+                            raise InputError(f"an answer of more than {MAX_METRICS_BYTES >> 20} MiB")
+                readings = parse_server_metrics(body.decode(errors="replace"))
                 values |= {name: value for name, value in readings.items() if value is not None}
         except InputError as error:
             self.failures[error.what] += 1
@@ -311,17 +321,3 @@ class MetricsSampler:
             if len(self._samples) < MAX_SAMPLES:
                 # The server looked at itself somewhere between the request and its answer.
                 self._samples.append(((begun + clock()) / 2, values))
-
-
-async def _fetch_text(session: aiohttp.ClientSession, url: str) -> str:
-    """Text of the answer."""
-    options: dict[str, Any] = {"allow_redirects": False, "headers": {"Accept": "text/plain"}}
-    async with session.get(url, **options) as response:
-        if response.status != 200:
-            raise InputError(f"status {response.status}")
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > MAX_METRICS_BYTES:
-                raise InputError(f"an answer of more than {MAX_METRICS_BYTES >> 20} MiB")
-    return body.decode(errors="replace")

@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from workbench.sizing.config import SweepConfig
 
 USUAL_ANSWER_TOKENS = 200
 """Tokens that an answer is taken to have where none are asked for, before one was seen. Chosen."""
@@ -30,14 +26,6 @@ class SessionPlan:
     answer_s: float
     least_samples: int
     levels: tuple[int, ...]
-
-    @classmethod
-    def from_config(cls, config: SweepConfig) -> SessionPlan | None:
-        """Plan of a sweep; null without sessions or without think time, whose answers decide all."""
-        if config.is_open or config.turns == 1 or not config.think_time_s:
-            return None
-        answer_s = (config.output_tokens or USUAL_ANSWER_TOKENS) / USUAL_TOKENS_PER_S
-        return cls(config.turns, config.think_time_s, answer_s, config.least_samples, tuple(config.users or ()))
 
     @property
     def first_session_s(self) -> float:

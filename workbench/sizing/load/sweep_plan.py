@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics, point_verdicts, step_points
-from workbench.sizing.estimation.backlog import Backlog, measure_backlog
+from workbench.sizing.estimation.backlog import measure_backlog
 from workbench.sizing.estimation.capacity_fit import Capacity, estimate_bounded_capacity, find_ceiling
 from workbench.sizing.estimation.gpu_estimates import select_usable_levels
 from workbench.sizing.load.client_messages import RequestRow
@@ -79,21 +79,17 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
         is_short = len(samples) < stop.min_rounds * users
         moves = is_tight and point_verdicts.compare_ends(runtimes[warmup:, None], 1.0) is not None
         return "tight" if is_tight and not is_short and not moves else None
-    backlog = _measure_finished(finished, warmup, stop.arrivals)
-    if backlog is None or backlog.overload is None:
-        return "tight" if is_tight else None
-    hopeless = (backlog.ended_high_per_s or np.inf) < CLEAR_OVERLOAD_FRACTION * backlog.offered_per_s
-    return "overload" if hopeless else None
-
-
-def _measure_finished(finished: Mapping[str, Sequence[Any]], warmup: int, arrivals: str) -> Backlog | None:
-    """Measure the backlog of the requests that have finished so far; the first `warmup` are left out."""
+    # Measure the backlog of the requests that have finished so far; the first `warmup` are left out.
     import polars as pl
 
     n = len(finished["ended_s"])
     names = ("intended_s", "sent_s", "ended_s", "outcome")
     frame = pl.DataFrame({name: finished.get(name, ["ok"] * n) for name in names})
-    return measure_backlog(frame, frame[warmup:], arrivals)
+    backlog = measure_backlog(frame, frame[warmup:], stop.arrivals)
+    if backlog is None or backlog.overload is None:
+        return "tight" if is_tight else None
+    hopeless = (backlog.ended_high_per_s or np.inf) < CLEAR_OVERLOAD_FRACTION * backlog.offered_per_s
+    return "overload" if hopeless else None
 
 
 def build_stop_rule(config: SweepConfig) -> StopRule:

@@ -213,7 +213,27 @@ def format_sweep(sweep: SweepResult) -> str:
     """Text of a sweep for the terminal."""
     lines = [f"{'simulated; ' if sweep.simulated else ''}a level is {sweep.config.load_means}"]
     if sweep.points.height:
-        lines.append(table(_build_shown_points(sweep), caption="Points", limit=40).text)
+        # Table of the steps that the terminal shows: load, counts, quantiles of the run time in seconds, verdict.
+        runtime = sweep.quantiles.filter(metric=metrics.DEFAULT_METRIC)
+        p50 = runtime.filter(pl.col("q") == 0.5).select("step", p50_s="value_s")
+        p95 = runtime.filter(pl.col("q") == 0.95).select("step", p95_s="value_s", low_s="low_s", high_s="high_s")
+        frame = sweep.points.join(p50, on="step", how="left").join(p95, on="step", how="left")
+        stopped = sweep.steps.select("step", "stopped")
+        shown_points = frame.join(stopped, on="step", how="left").select(
+            "step",
+            "load",
+            kept="n_kept",
+            failed=pl.col("n_kept") - pl.col("n_ok"),
+            p50_s="p50_s",
+            p95_s="p95_s",
+            low_s="low_s",
+            high_s="high_s",
+            rate_per_s="rate_per_s",
+            in_flight="in_flight",
+            stopped="stopped",
+            verdict="verdict",
+        )
+        lines.append(table(shown_points, caption="Points", limit=40).text)
     for step, kinds in sweep.failures.items():
         listed = sorted(kinds.items(), key=lambda pair: -pair[1])
         lines += [f"step {step}: {count} x {failure}" for failure, count in listed[:MAX_PRINTED_FAILURES]]
@@ -249,29 +269,6 @@ def sweep_json(sweep: SweepResult) -> str:
         "failures": {str(step): kinds for step, kinds in sweep.failures.items()},
     }
     return json.dumps(document, indent=1)
-
-
-def _build_shown_points(sweep: SweepResult) -> pl.DataFrame:
-    """Table of the steps that the terminal shows: load, counts, quantiles of the run time in seconds, verdict."""
-    runtime = sweep.quantiles.filter(metric=metrics.DEFAULT_METRIC)
-    p50 = runtime.filter(pl.col("q") == 0.5).select("step", p50_s="value_s")
-    p95 = runtime.filter(pl.col("q") == 0.95).select("step", p95_s="value_s", low_s="low_s", high_s="high_s")
-    frame = sweep.points.join(p50, on="step", how="left").join(p95, on="step", how="left")
-    stopped = sweep.steps.select("step", "stopped")
-    return frame.join(stopped, on="step", how="left").select(
-        "step",
-        "load",
-        kept="n_kept",
-        failed=pl.col("n_kept") - pl.col("n_ok"),
-        p50_s="p50_s",
-        p95_s="p95_s",
-        low_s="low_s",
-        high_s="high_s",
-        rate_per_s="rate_per_s",
-        in_flight="in_flight",
-        stopped="stopped",
-        verdict="verdict",
-    )
 
 
 def format_load(load: StepLoad) -> str:

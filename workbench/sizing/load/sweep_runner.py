@@ -34,7 +34,6 @@ from workbench.sizing.load.request_trace import RequestTrace, read_request_trace
 from workbench.sizing.load.server_metrics import MetricsSampler
 from workbench.sizing.load.service_targets.function_target import Workflow, check_workflow, load_workflow
 from workbench.sizing.load.service_targets.target_factory import check_listener, resolve_secret_headers
-from workbench.sizing.load.session_plan import SessionPlan
 from workbench.sizing.load.sweep_journal import (
     StepNote,
     SweepJournal,
@@ -92,24 +91,22 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
     if trace.input_tokens or trace.notes:
         described |= trace.describe()
     if tokenizer is not None:
-        described |= _describe_token_lengths(prompts, tokenizer)
+        # Describe token lengths: those of the user's prompts, or how many generated prompts have the requested length.
+        taken = list(itertools.islice(prompts.iterate_items(0, 0, 1), N_CHECKED_PROMPTS))
+        counts = request_plan.count_tokens(tokenizer, (text for _, text in taken))
+        if prompts.texts:
+            token_lengths = {"median_tokens": sorted(counts)[len(counts) // 2], "max_tokens": max(counts)}
+        else:
+            # A prompt has as many words as tokens were asked for.
+            wrong = [count - len(text.split(" ")) for count, (_, text) in zip(counts, taken, strict=True)]
+            token_lengths = {"checked": len(taken), "exact": wrong.count(0), "max_error_tokens": max(map(abs, wrong))}
+        described |= token_lengths
     return prompts, described
 
 
 def _read_trace(config: SweepConfig) -> RequestTrace:
     """The part of the trace that is replayed; empty without a trace."""
     return RequestTrace([]) if config.trace is None else read_request_trace(config.trace, config.trace_replay)
-
-
-def _describe_token_lengths(prompts: Prompts, tokenizer: Any) -> dict[str, Any]:
-    """Describe token lengths: those of the user's prompts, or how many generated prompts have the requested length."""
-    taken = list(itertools.islice(prompts.iterate_items(0, 0, 1), N_CHECKED_PROMPTS))
-    counts = request_plan.count_tokens(tokenizer, (text for _, text in taken))
-    if prompts.texts:
-        return {"median_tokens": sorted(counts)[len(counts) // 2], "max_tokens": max(counts)}
-    # A prompt has as many words as tokens were asked for.
-    wrong = [count - len(text.split(" ")) for count, (_, text) in zip(counts, taken, strict=True)]
-    return {"checked": len(taken), "exact": wrong.count(0), "max_error_tokens": max(map(abs, wrong))}
 
 
 class SweepRun:
@@ -135,7 +132,25 @@ class SweepRun:
     ) -> SweepResult:
         """Run the sweep to its end; usage from before counts towards its limits."""
         with lock_sweep_folder(self.journal.folder), record_failure(self.journal.run):
-            opening = client_messages.Open(_build_target_spec(self.config), self._the_prompts)
+            config = self.config
+            target_spec = client_messages.TargetSpec(
+                protocol=config.protocol,
+                url=config.url,
+                function=config.function,
+                timeout_s=config.timeout_s,
+                header_env=config.header_env,
+                max_answer_bytes=config.max_answer_bytes,
+                model=config.model,
+                output_tokens=config.output_tokens,
+                exact_output=config.exact_output,
+                extra_body=orjson.dumps(config.extra_body),
+                method=config.method,
+                body=None if config.body is None else orjson.dumps(config.body),
+                answer_at=config.answer_at,
+                input_tokens_at=config.input_tokens_at,
+                output_tokens_at=config.output_tokens_at,
+            )
+            opening = client_messages.Open(target_spec, self._the_prompts)
             sampling = contextlib.nullcontext() if self._sampler is None else self._sampler.run_beside()
             async with sampling, self._create_pool(opening) as pool:
                 ended, limit = await self._run_levels(pool, stop_request, watcher, before or SweepUsage())
@@ -155,7 +170,11 @@ class SweepRun:
 
         `before`: Usage of earlier sweeps that the limits also count.
         """
-        journal, rules = self.journal, _build_step_rules(self.config)
+        config = self.config
+        prices = Prices(config.price_request, config.price_million_input, config.price_million_output)
+        limits = SweepLimits(config.max_requests, config.max_duration_s, config.max_tokens, config.max_cost, prices)
+        step_rules = StepRules(build_stop_rule(config), config.min_step_s, config.max_step_s, limits)
+        journal, rules = self.journal, step_rules
         # Each LoadStep adds what it sends and how long it takes to this object, so that it is always the total.
         usage = journal.total_usage().combine_with(before)
         levels = LevelSchedule(self.config)
@@ -271,32 +290,6 @@ class SweepRun:
         return min(known_s + self.config.think_time_s, MAX_RAMP_S)
 
 
-def _build_step_rules(config: SweepConfig) -> StepRules:
-    prices = Prices(config.price_request, config.price_million_input, config.price_million_output)
-    limits = SweepLimits(config.max_requests, config.max_duration_s, config.max_tokens, config.max_cost, prices)
-    return StepRules(build_stop_rule(config), config.min_step_s, config.max_step_s, limits)
-
-
-def _build_target_spec(config: SweepConfig) -> client_messages.TargetSpec:
-    return client_messages.TargetSpec(
-        protocol=config.protocol,
-        url=config.url,
-        function=config.function,
-        timeout_s=config.timeout_s,
-        header_env=config.header_env,
-        max_answer_bytes=config.max_answer_bytes,
-        model=config.model,
-        output_tokens=config.output_tokens,
-        exact_output=config.exact_output,
-        extra_body=orjson.dumps(config.extra_body),
-        method=config.method,
-        body=None if config.body is None else orjson.dumps(config.body),
-        answer_at=config.answer_at,
-        input_tokens_at=config.input_tokens_at,
-        output_tokens_at=config.output_tokens_at,
-    )
-
-
 def run_sweep(
     workflow: Workflow | None = None,
     *,
@@ -398,7 +391,14 @@ def _prepare_sweep(
         settings = {"protocol": "function", **settings, "processes": 0}
     if resume is not None:
         journal, config = load_sweep_journal(resume)
-        config = _apply_new_limits(config, settings)
+        # Settings of a resumed sweep with new limits; any other new setting is refused.
+        overrides = {name: value for name, value in settings.items() if value is not None}
+        if others := sorted(set(overrides) - {*LIMIT_NAMES, "target_confirm", "protocol", "processes"}):
+            raise ConfigError(
+                "a resumed sweep keeps its settings", where="--resume", found=others, allowed=list(LIMIT_NAMES)
+            )
+        new = {name: value for name, value in overrides.items() if name in (*LIMIT_NAMES, "target_confirm")}
+        config = build_sweep_config(**(config.model_dump(mode="python", exclude_defaults=True) | new))
         confirm_target(config)
         resolve_secret_headers(config.header_env)
         prompts, described = build_prompts(config)
@@ -407,7 +407,7 @@ def _prepare_sweep(
         _check_surroundings(config, listener and not journal.record.finished)
         return SweepRun(config, journal, prompts, workflow)
     config = build_sweep_config(**settings)
-    if checks_steps and (plan := SessionPlan.from_config(config)) is not None:
+    if checks_steps and (plan := config.session_plan) is not None:
         plan.check_step(config.max_step_s)
     if config.protocol == "function" and workflow is None and not config.function:
         raise ConfigError("no function to measure", where="function", allowed="module:function")
@@ -432,14 +432,3 @@ def _check_surroundings(config: SweepConfig, needed: bool) -> None:
         except NvmlError as error:
             do = "omit it; for a server elsewhere use --metrics-url (dcgm-exporter)"
             raise ConfigError(str(error), where="--gpu-metrics", do=do) from error
-
-
-def _apply_new_limits(config: SweepConfig, settings: dict[str, Any]) -> SweepConfig:
-    """Settings of a resumed sweep with new limits; any other new setting is refused."""
-    overrides = {name: value for name, value in settings.items() if value is not None}
-    if others := sorted(set(overrides) - {*LIMIT_NAMES, "target_confirm", "protocol", "processes"}):
-        raise ConfigError(
-            "a resumed sweep keeps its settings", where="--resume", found=others, allowed=list(LIMIT_NAMES)
-        )
-    new = {name: value for name, value in overrides.items() if name in (*LIMIT_NAMES, "target_confirm")}
-    return build_sweep_config(**(config.model_dump(mode="python", exclude_defaults=True) | new))

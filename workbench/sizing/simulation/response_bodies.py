@@ -189,15 +189,15 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     options = document.get("stream_options")
     limit = document.get("max_completion_tokens", document.get("max_tokens"))
     messages = document.get("messages")
-    if not isinstance(messages, list) or not messages or not _is_limit(limit):
+    if (
+        not isinstance(messages, list)
+        or not messages
+        or not (limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and 1 <= limit <= 1_000_000))
+    ):
         raise BadRequestError(400)
     exact = document.get("ignore_eos") is True or (limit is not None and document.get("min_tokens") == limit)
     usage = isinstance(options, dict) and options.get("include_usage") is True
     return ChatRequest(document.get("stream") is True, usage, limit, exact, hash(str(messages[0])), len(messages))
-
-
-def _is_limit(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000)
 
 
 def _parse_json_object(body: bytes) -> dict[str, Any]:

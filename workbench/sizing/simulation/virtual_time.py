@@ -121,7 +121,16 @@ def simulate_step(
         "client_cpu_share": None,
         "stopped": reason,
     }
-    return REQUESTS.frame(_add_constant_columns(columns, number)), STEPS.frame([row])
+    n = len(columns["request"])
+    constant_columns = columns | {
+        "step": [number] * n,
+        "item": [number * STEP_ITEMS + place for place in columns["request"]],
+        "outcome": ["ok"] * n,
+        "status": [None] * n,
+        "retries": [0] * n,
+        **{name: [None] * n for name in UNKNOWN_COLUMNS},
+    }
+    return REQUESTS.frame(constant_columns), STEPS.frame([row])
 
 
 def _list_arrivals(config: SweepConfig, rate_per_s: float, number: int) -> Iterator[float] | None:
@@ -259,18 +268,6 @@ def mean_idle_runtime_s(service: Service) -> float:
     step_s = service.decode_base_s + service.decode_per_sequence_s
     call_s = service.input_tokens / service.prefill_tokens_per_s + service.output_tokens * step_s
     return service.calls * call_s + (service.calls - 1) * (service.tool_s + service.shared_s)
-
-
-def _add_constant_columns(columns: RequestColumns, number: int) -> RequestColumns:
-    n = len(columns["request"])
-    return columns | {
-        "step": [number] * n,
-        "item": [number * STEP_ITEMS + place for place in columns["request"]],
-        "outcome": ["ok"] * n,
-        "status": [None] * n,
-        "retries": [0] * n,
-        **{name: [None] * n for name in UNKNOWN_COLUMNS},
-    }
 
 
 def _duration_s(start: float | None, end: float | None) -> float | None:

@@ -444,17 +444,18 @@ def _share_expr(column: str) -> pl.Expr:
     return pl.when(total > 0).then(pl.col(column) / total)
 
 
-def _operator_name_expr() -> pl.Expr:
-    """Operator without its number and brackets: "WholeStageCodegen (3)" is "WholeStageCodegen"."""
-    name = pl.col("node_name").map_elements(strip_suffix, return_dtype=pl.String)
-    return name.fill_null("(adaptive subplan)")
-
-
 def _build_operator_times(facts: EventLogFacts) -> pl.DataFrame:
     """Build table OPERATOR_TIMES."""
     metrics = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES)))
     divisor = pl.col("metric_type").replace_strict(TIME_TYPES, return_dtype=pl.Float64)
-    metrics = metrics.with_columns(operator=_operator_name_expr(), metric=_metric_name_expr(), divisor=divisor)
+    # Metric without the meaning that some engines append to its name.
+    # Operator without its number and brackets: "WholeStageCodegen (3)" is "WholeStageCodegen".
+    name = pl.col("node_name").map_elements(strip_suffix, return_dtype=pl.String)
+    metrics = metrics.with_columns(
+        operator=name.fill_null("(adaptive subplan)"),
+        metric=pl.col("metric_name").str.replace(r"\s+total\s*\(.*\)$", ""),
+        divisor=divisor,
+    )
     keys = ["operator", "metric", "where"]
     counted = {"n_nodes": pl.len().cast(pl.Int64), "n_tasks": pl.col("n").sum()}
     of_tasks = (
@@ -488,11 +489,6 @@ def _describe_nesting(node_name: str, metric: str) -> str | None:
     if metric in (*operator.own_times, *operator.read_times):
         return "no other operator"
     return "its inputs" if metric in operator.span_times else None
-
-
-def _metric_name_expr() -> pl.Expr:
-    """Metric without the meaning that some engines append to its name."""
-    return pl.col("metric_name").str.replace(r"\s+total\s*\(.*\)$", "")
 
 
 def _build_coverage(facts: EventLogFacts, spans: pl.DataFrame) -> pl.DataFrame:
@@ -659,7 +655,12 @@ def _format_answer(
     worked = f"{row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
     if wall_s is None or wall is None:
         return f"{unknown}.", [f"Its {worked} in {row['busy_time_s']:,.1f} s with a stage running."]
-    use = f"{_format_slot_use(row) or f'In {wall_s:,.1f} s {worked}'}{_format_wall_parts(wall, wall_s)}."
+    # The parts of the wall time in which no task ran.
+    idle_s = wall.driver_s + wall.nothing_s
+    text = f"; in {100 * idle_s / wall_s if wall_s else 0:.0f} % of it no stage ran"
+    if wall.waiting_s >= MIN_TOLD_SHARE * wall_s:
+        text += f", and in {100 * wall.waiting_s / wall_s:.0f} % a stage waited for executors"
+    use = f"{_format_slot_use(row) or f'In {wall_s:,.1f} s {worked}'}{text}."
     if not findings.height:
         return fit_answer(use, f"No loss above {MIN_SHARE:.0%} of {wall_s:,.1f} s was found."), [use]
     top = findings.row(0, named=True)
@@ -720,15 +721,6 @@ def _format_slot_use(row: Mapping[str, Any]) -> str | None:
         f"Up to {slots:,} task slots, {mean:,.1f} on average over {wall_s:,.1f} s, were busy {100 * use:.0f} % of their"
         " time"
     )
-
-
-def _format_wall_parts(wall: WallTime, wall_s: float) -> str:
-    """The parts of the wall time in which no task ran."""
-    idle_s = wall.driver_s + wall.nothing_s
-    text = f"; in {100 * idle_s / wall_s if wall_s else 0:.0f} % of it no stage ran"
-    if wall.waiting_s >= MIN_TOLD_SHARE * wall_s:
-        text += f", and in {100 * wall.waiting_s / wall_s:.0f} % a stage waited for executors"
-    return text
 
 
 def _list_time_books(

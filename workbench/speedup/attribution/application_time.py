@@ -76,12 +76,14 @@ def read_session_settings(facts: EventLogFacts, *, log_id: int = 0) -> SessionSe
     version = next(iter(facts.applications.filter(pl.col("log_id") == log_id)["spark_version"]), None)
     n_executors, task_slots = TaskSlots(facts, log_id).find_peak()
     local = spark.get("spark.master", "").startswith("local")
+    # The master without host and port, which differ between clusters of one kind.
+    master = spark.get("spark.master")
     return SessionSettings(
         task_slots=task_slots,
         n_executors=n_executors,
         executor_memory="in the driver" if local else _format_memory(spark, "executor", off_heap=True),
         driver_memory=_format_memory(spark, "driver", off_heap=local),
-        master=_format_master(spark.get("spark.master")),
+        master=UNKNOWN if master is None else re.sub(r"://.*", "", master),
         shuffle_partitions=spark.get("spark.sql.shuffle.partitions", "200"),
         broadcast_threshold=_format_threshold(spark.get("spark.sql.autoBroadcastJoinThreshold", "10485760")),
         adaptive="on"
@@ -135,11 +137,6 @@ def _format_memory(spark: dict[str, str], role: str, *, off_heap: bool) -> str:
         if len(sizes) == 1
         else f"{total} ({' + '.join(f'{name} {format_bytes(value)}' for name, value in sizes)})"
     )
-
-
-def _format_master(master: str | None) -> str:
-    """The master without host and port, which differ between clusters of one kind."""
-    return UNKNOWN if master is None else re.sub(r"://.*", "", master)
 
 
 def _format_threshold(text: str) -> str:
@@ -244,7 +241,19 @@ def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_
         contradictions.append(
             f"a task lasts {idle_task_s:,.1f} s beyond its run time: a clock jumped, or times were edited"
         )
-    contradictions += [*_list_backward_times(facts), *_list_late_ends(facts)]
+    # Sentences on what ends before it starts: a clock went back meanwhile.
+    shortest = {
+        "a task": facts.stage_tasks["task_duration_min_ms"].min(),
+        "a stage": facts.stages["duration_ms"].min(),
+        "a query": facts.sql_executions["duration_ms"].min(),
+        "a job": facts.jobs["duration_ms"].min(),
+    }
+    backward_times = [
+        f"{name} ends {-ms / 1e3:,.1f} s before it starts: a clock went back"
+        for name, ms in shortest.items()
+        if isinstance(ms, int) and ms < 0
+    ]
+    contradictions += [*backward_times, *_list_late_ends(facts)]
     contradictions += [
         f"the driver's clock was set back by {subject}: {evidence}"
         for subject, evidence in facts.completeness.filter(kind=CLOCK).select("subject", "evidence").iter_rows()
@@ -258,21 +267,6 @@ def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_
     if slot_s and use is not None and use > MAX_SLOT_USE + CLOCK_TOLERANCE_S / slot_s:
         contradictions.append(f"tasks take {total_ms / 1e3:,.1f} s, all task slots together have {slot_s:,.1f} s")
     return contradictions
-
-
-def _list_backward_times(facts: EventLogFacts) -> list[str]:
-    """Sentences on what ends before it starts: a clock went back meanwhile."""
-    shortest = {
-        "a task": facts.stage_tasks["task_duration_min_ms"].min(),
-        "a stage": facts.stages["duration_ms"].min(),
-        "a query": facts.sql_executions["duration_ms"].min(),
-        "a job": facts.jobs["duration_ms"].min(),
-    }
-    return [
-        f"{name} ends {-ms / 1e3:,.1f} s before it starts: a clock went back"
-        for name, ms in shortest.items()
-        if isinstance(ms, int) and ms < 0
-    ]
 
 
 def _list_late_ends(facts: EventLogFacts) -> list[str]:

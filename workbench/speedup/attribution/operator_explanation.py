@@ -14,7 +14,7 @@ from workbench.core.errors import InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured, concat_measured_logs, measure_log_times
-from workbench.speedup.calibration.booked_times import BookedPieces, Booking
+from workbench.speedup.calibration.booked_times import Booking
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import map_columns_to_terms, natural_sort_key
 from workbench.speedup.calibration.time_split import find_inseparable_columns
@@ -73,32 +73,7 @@ def explain_operator(
     if not columns or not booked.values[:, columns].sum():
         present = [names[name] for i, name in enumerate(booked.pieces.columns) if booked.values[:, i].sum() > 0]
         raise _unknown_name_error(f"the operator takes no time in {query}", operator, sorted(set(present)))
-    parts = _build_parts(booked, columns)
-    sums = _sum_by_session(booked.rows, parts)
-    factor = (
-        next((model_term.model_dump() for model_term in model.terms if model_term.operator == term), None)
-        if model
-        else None
-    )
-    return Explained(query, term, parts, _list_metrics(sessions, parts), sums, factor)
-
-
-def _unknown_name_error(message: str, name: str, names: list[str]) -> InputError:
-    near = difflib.get_close_matches(name, names, 3, 0.5)
-    return InputError(message, found=name, allowed=(near or names[:40]) or "none")
-
-
-def _find_term(operator: str, names: dict[str, str]) -> str:
-    """The term of an operator: the operator itself, or its group."""
-    wanted = operator.removesuffix(ACCELERATED)
-    for column, term in names.items():
-        if wanted in (term, column.removesuffix(ACCELERATED)):
-            return term
-    raise _unknown_name_error("no such operator in these logs", operator, sorted(set(names.values())))
-
-
-def _build_parts(booked: BookedPieces, columns: list[int]) -> pl.DataFrame:
-    """Build table EXPLAINED from the time pieces that have time in these columns of `booked`."""
+    # Build table EXPLAINED from the time pieces that have time in these columns of `booked`.
     pieces, values, prices = booked.pieces, booked.values, booked.prices
     part_rows = []
     wanted = {pieces.columns[i].removesuffix(ACCELERATED) for i in columns}
@@ -124,7 +99,28 @@ def _build_parts(booked: BookedPieces, columns: list[int]) -> pl.DataFrame:
                 "part_s": part_s,
             }
         )
-    return EXPLAINED.frame(part_rows)
+    parts = EXPLAINED.frame(part_rows)
+    sums = _sum_by_session(booked.rows, parts)
+    factor = (
+        next((model_term.model_dump() for model_term in model.terms if model_term.operator == term), None)
+        if model
+        else None
+    )
+    return Explained(query, term, parts, _list_metrics(sessions, parts), sums, factor)
+
+
+def _unknown_name_error(message: str, name: str, names: list[str]) -> InputError:
+    near = difflib.get_close_matches(name, names, 3, 0.5)
+    return InputError(message, found=name, allowed=(near or names[:40]) or "none")
+
+
+def _find_term(operator: str, names: dict[str, str]) -> str:
+    """The term of an operator: the operator itself, or its group."""
+    wanted = operator.removesuffix(ACCELERATED)
+    for column, term in names.items():
+        if wanted in (term, column.removesuffix(ACCELERATED)):
+            return term
+    raise _unknown_name_error("no such operator in these logs", operator, sorted(set(names.values())))
 
 
 def _sum_by_session(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:

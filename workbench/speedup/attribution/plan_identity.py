@@ -130,20 +130,16 @@ def _normalize_node(name: str, text: str) -> str | None:
         # Places of output differ from run to run.
         return name
     if operator.name.startswith("Scan"):
-        filters = [_normalize_filters(kind, value, text) for kind, value in _FILTERS.findall(text)]
+        filters = []
+        for kind, value in _FILTERS.findall(text):
+            # Filters of a scan; what may be cut counts by its beginning, and the rest by the plan's own filters.
+            # Filters of partitions have no operator of their own: they count whole where Spark did not cut them.
+            is_whole = kind == "PartitionFilters" and f"{value}...," not in text
+            plain = _PASSING.sub("#", value)
+            filters.append(f"{kind} {plain if is_whole else plain[:_FILTER_CHARS]}")
         columns = scan_columns(text) or _PASSING.sub("#", text)[: 4 * _FILTER_CHARS]
         return " ".join([operator.name, scan_table_name(text), columns, *filters])
     return _PASSING.sub("#", text)[:_TEXT_CHARS]
-
-
-def _normalize_filters(kind: str, value: str, text: str) -> str:
-    """Filters of a scan; what may be cut counts by its beginning, and the rest by the plan's own filters.
-
-    Filters of partitions have no operator of their own: they count whole where Spark did not cut them.
-    """
-    is_whole = kind == "PartitionFilters" and f"{value}...," not in text
-    plain = _PASSING.sub("#", value)
-    return f"{kind} {plain if is_whole else plain[:_FILTER_CHARS]}"
 
 
 def name_queries(

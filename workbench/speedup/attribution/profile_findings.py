@@ -40,7 +40,6 @@ START_UP, BETWEEN, END, REPEATED = "start-up", "between queries", "end", "repeat
 
 STAKES = ("at_stake_s", "low_s", "high_s")
 OUTSIDE = "(outside SQL)"
-FINDINGS_CAPTION = "Where time was lost, most seconds first; a second may be in several rows"
 Row = Mapping[str, Any]
 
 
@@ -541,7 +540,29 @@ def _merge(found: pl.DataFrame, plans: pl.DataFrame, names: pl.DataFrame, wall_s
     rest = keyed.join(said, on=["kind", "group"], how="anti")
     pooled = _sum_rows(rest, ["kind"]).filter(pl.col("at_stake_s") >= least_s)
     named = dict(names.iter_rows())
-    rows = [_build_finding(row, named, wall_s) for row in (*said.iter_rows(named=True), *pooled.iter_rows(named=True))]
+    rows = []
+    for row in (*said.iter_rows(named=True), *pooled.iter_rows(named=True)):
+        kind = BY_NAME[row["kind"]]
+        is_one = row["n_queries"] == 1
+        n_runs = len(row["sql_ids"])
+        over = "" if kind.name == REPEATED else f" In {_count(row['n_queries'], 'query')}." if not is_one else ""
+        if is_one and n_runs > 1:
+            over = f" In {n_runs:,} runs."
+        query = named[row["sql_id"]] if is_one and n_runs else None
+        if is_one and not n_runs and row["stage_id"] is not None:
+            query = OUTSIDE
+        stakes = {name: min(row[name], wall_s) for name in STAKES}
+        finding = {
+            "kind": kind.name,
+            "finding": kind.describe(row) + over,
+            **stakes,
+            "at_stake_share": stakes["at_stake_s"] / wall_s if wall_s else None,
+            "sql_id": row["sql_id"] if is_one else None,
+            "query": query,
+            "stage_id": row["stage_id"] if is_one else None,
+            "what_to_try": kind.advice,
+        }
+        rows.append(finding)
     order = ["at_stake_s", "high_s", "kind", "sql_id"]
     return tables.FINDINGS.frame(rows).sort(order, descending=[True, True, False, False])
 
@@ -557,29 +578,6 @@ def _sum_rows(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         sql_id=pl.col("sql_id").get(largest),
         stage_id=pl.col("stage_id").get(largest),
     )
-
-
-def _build_finding(row: Row, names: Mapping[int, str], wall_s: float) -> dict[str, Any]:
-    kind = BY_NAME[row["kind"]]
-    is_one = row["n_queries"] == 1
-    n_runs = len(row["sql_ids"])
-    over = "" if kind.name == REPEATED else f" In {_count(row['n_queries'], 'query')}." if not is_one else ""
-    if is_one and n_runs > 1:
-        over = f" In {n_runs:,} runs."
-    query = names[row["sql_id"]] if is_one and n_runs else None
-    if is_one and not n_runs and row["stage_id"] is not None:
-        query = OUTSIDE
-    stakes = {name: min(row[name], wall_s) for name in STAKES}
-    return {
-        "kind": kind.name,
-        "finding": kind.describe(row) + over,
-        **stakes,
-        "at_stake_share": stakes["at_stake_s"] / wall_s if wall_s else None,
-        "sql_id": row["sql_id"] if is_one else None,
-        "query": query,
-        "stage_id": row["stage_id"] if is_one else None,
-        "what_to_try": kind.advice,
-    }
 
 
 def iterate_wordings(findings: pl.DataFrame, wall_s: float) -> Iterator[str]:
@@ -598,7 +596,7 @@ def iterate_wordings(findings: pl.DataFrame, wall_s: float) -> Iterator[str]:
 
 def format_findings(findings: pl.DataFrame) -> str:
     """Findings as text, two lines each. `findings`: Table FINDINGS."""
-    lines = [f"{FINDINGS_CAPTION}:"]
+    lines = [f"{tables.FINDINGS_CAPTION}:"]
     for row in findings.iter_rows(named=True):
         stage = "" if row["stage_id"] is None else f"stage {row['stage_id']}"
         where = ", ".join(filter(None, [row["query"], stage]))

@@ -19,7 +19,6 @@ from workbench.eventlog.fold import CUT_OFF
 from workbench.eventlog.invariants import list_log_books
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.wall_time import (
-    Spans,
     clip_spans,
     merge_spans,
     subtract_spans,
@@ -163,20 +162,13 @@ def split_wall_by_stage(execution: Execution) -> tuple[dict[Stage, float], dict[
                 walls[stage] += (instant - reached) * slots / total
         reached = instant
         if begins:
-            running[number] = (spans[number][2], _estimate_busy_slots(spans[number][2]))
+            stage = spans[number][2]
+            running[number] = (spans[number][2], (max(stage.task_s, 1e-4) / max(sum_spans(stage.spans), 1e-3)))
         else:
             running.pop(number, None)
     busy = merge_spans((first, last) for first, last, _ in spans)
     quiet = subtract_spans([inside] if inside[1] > inside[0] else [], busy)
-    return walls, _split_quiet_time(execution, quiet)
-
-
-def _split_quiet_time(execution: Execution, quiet: Spans) -> dict[str, float]:
-    """Time in which no task of an execution ran, by kind.
-
-    `quiet`: Without overlap, in order. While tasks of other queries run, a stage waits for their slots, which an
-    accelerator would free sooner: that is idle time, like short times between stages.
-    """
+    # Time in which no task of an execution ran, by kind.
     stages = merge_spans((stage.opened_s, stage.closed_s) for stage in execution.stages)
     unopened = subtract_spans(quiet, stages)
     opened = subtract_spans(quiet, unopened)
@@ -184,11 +176,8 @@ def _split_quiet_time(execution: Execution, quiet: Spans) -> dict[str, float]:
         sum_spans([span for span in spans if span[1] - span[0] >= MIN_QUIET_S])
         for spans in (subtract_spans(opened, execution.running), unopened)
     )
-    return {IDLE: max(0.0, sum_spans(quiet) - waiting_s - driver_s), WAITING: waiting_s, DRIVER: driver_s}
-
-
-def _estimate_busy_slots(stage: Stage) -> float:
-    return max(stage.task_s, 1e-4) / max(sum_spans(stage.spans), 1e-3)
+    quiet_time = {IDLE: max(0.0, sum_spans(quiet) - waiting_s - driver_s), WAITING: waiting_s, DRIVER: driver_s}
+    return walls, quiet_time
 
 
 def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: int, run_s: float) -> StageCut:
@@ -196,7 +185,14 @@ def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: i
 
     `run_s`: Run time of all tasks of the stage in seconds.
     """
-    own_times = _sum_own_times(regions, stage_id)
+    # Sum the time metrics of each node in a stage, by node id; nodes without a time are left out.
+    own_times: dict[int, float] = defaultdict(float)
+    for region in regions:
+        for node in (*region.nodes, *region.writes):
+            own_times[node.node_id] += _sum_values(node.metrics.get(stage_id, {}), node.operator.own_times)
+        for node in region.reads:
+            own_times[node.node_id] += _sum_values(node.metrics.get(stage_id, {}), node.operator.read_times)
+    own_times = {node: seconds for node, seconds in own_times.items() if seconds > 0}
     spans = _subtract_nested_spans(execution, regions, stage_id, own_times)
     covered_s = sum(own_times.values()) + sum(seconds for _, seconds in spans)
     # Metrics come from separate clocks and may overlap slightly; their sum is capped at the run time.
@@ -224,17 +220,6 @@ def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: i
 def _may_take_time(node: Node) -> bool:
     """Whether the operator may take time outside its own metrics."""
     return node.operator.kind != "none"
-
-
-def _sum_own_times(regions: list[PlanRegion], stage_id: int) -> dict[int, float]:
-    """Sum the time metrics of each node in a stage, by node id; nodes without a time are left out."""
-    own_times: dict[int, float] = defaultdict(float)
-    for region in regions:
-        for node in (*region.nodes, *region.writes):
-            own_times[node.node_id] += _sum_values(node.metrics.get(stage_id, {}), node.operator.own_times)
-        for node in region.reads:
-            own_times[node.node_id] += _sum_values(node.metrics.get(stage_id, {}), node.operator.read_times)
-    return {node: seconds for node, seconds in own_times.items() if seconds > 0}
 
 
 def _subtract_nested_spans(
@@ -512,7 +497,16 @@ def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id:
         key = {"label": label, "session": session, "sql_id": execution.sql_id}
         execution_holes = holes.filter(pl.col("sql_id").is_in([execution.sql_id, *execution.inner_ids]))
         rows.append(key | _build_execution_row(execution, describe_holes(execution_holes)))
-        opaque_stages = _list_opaque_stages(execution)
+        # Stages with code of a user, or with the read of a cache, whose own time the log does not tell. All time that
+        # operators of such a stage share may be its.
+        opaque_stages: set[int] = set()
+        for region in _split_into_regions(execution):
+            for node in region.nodes:
+                if node.is_opaque or node.is_cache_read:
+                    told = {
+                        stage for stage, values in node.metrics.items() if _sum_values(values, node.operator.own_times)
+                    }
+                    opaque_stages |= region.stage_ids - told
         cut += [
             key | {"piece": number} | _build_piece_row(execution, piece, opaque_stages)
             for number, piece in enumerate(split_wall_time(execution))
@@ -570,20 +564,6 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
     }
 
 
-def _list_opaque_stages(execution: Execution) -> set[int]:
-    """Stages with code of a user, or with the read of a cache, whose own time the log does not tell.
-
-    All time that operators of such a stage share may be its.
-    """
-    stages: set[int] = set()
-    for region in _split_into_regions(execution):
-        for node in region.nodes:
-            if node.is_opaque or node.is_cache_read:
-                told = {stage for stage, values in node.metrics.items() if _sum_values(values, node.operator.own_times)}
-                stages |= region.stage_ids - told
-    return stages
-
-
 def _sum_values(values: Mapping[str, float], names: Iterable[str]) -> float:
     return sum(values.get(name, 0.0) for name in names)
 
@@ -611,7 +591,10 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
     of_log = pl.col("log_id") == log_row["log_id"]
     app = facts.applications.filter(of_log).row(0, named=True)
     time = read_application_time(facts, log_id=log_row["log_id"])
-    last_work = _find_last_stage_ends(facts)
+    # End of each SQL execution's last stage; the execution's own end where the log has no stage end.
+    keys = ["stage_id", "stage_attempt_id"]
+    stages = facts.stages.filter(pl.col("sql_id").is_not_null()).select("sql_id", *keys)
+    last_work = stages.join(facts.stage_tasks, on=keys).group_by("sql_id").agg(pl.col("last_finish_time_ms").max())
     streaming = list_streaming_ids(facts)
     queries = facts.sql_executions.filter(of_log, ~pl.col("sql_id").is_in(streaming))
     roots = queries.filter(~pl.col("sql_id").is_in(list_inner_ids(facts, log_row["log_id"])))
@@ -632,12 +615,16 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
             or None
         )
     names = ("app_id", "attempt_id", "app_name", "engine", "spark_version", "start_time_ms")
+    # Batches, of which one may be several executions.
+    texts = facts.sql_executions.filter(_IS_BATCH)["description"].to_list()
+    texts += [text for text in facts.jobs["description"].drop_nulls() if _STREAMING_REGEX.search(text)]
+    streaming_batches = len({tuple(_BATCH.findall(text)[-1:]) or text for text in texts})
     row = {
         "log": log,
         **{name: app[name] for name in names},
         "n_queries": roots.height,
         "n_failed": int((roots["status"] == "failed").sum()),
-        "n_streaming_batches": _count_streaming_batches(facts),
+        "n_streaming_batches": streaming_batches,
         "sha256": sha256,
         "status": status,
         "reason": reason,
@@ -689,13 +676,6 @@ def list_streaming_ids(facts: EventLogFacts) -> list[int]:
     return [*ids, *inside["sql_id"].unique().sort()]
 
 
-def _count_streaming_batches(facts: EventLogFacts) -> int:
-    """Batches, of which one may be several executions."""
-    texts = facts.sql_executions.filter(_IS_BATCH)["description"].to_list()
-    texts += [text for text in facts.jobs["description"].drop_nulls() if _STREAMING_REGEX.search(text)]
-    return len({tuple(_BATCH.findall(text)[-1:]) or text for text in texts})
-
-
 def _measure_application_times(
     facts: EventLogFacts, streaming: list[int], last_work: pl.DataFrame, start_ms: int, end_ms: int
 ) -> dict[str, float]:
@@ -720,16 +700,6 @@ def _measure_application_times(
         sum_spans(merge_spans(clip_spans(chain.from_iterable(spans), start_ms, end_ms))) / 1e3 for spans in kinds
     )
     return {"sql_wall_s": sql_s, "streaming_s": busy_s - sql_s, "outside_sql_s": every_s - busy_s}
-
-
-def _find_last_stage_ends(facts: EventLogFacts) -> pl.DataFrame:
-    """End of each SQL execution's last stage; the execution's own end where the log has no stage end.
-
-    Returns: `sql_id, last_finish_time_ms`.
-    """
-    keys = ["stage_id", "stage_attempt_id"]
-    stages = facts.stages.filter(pl.col("sql_id").is_not_null()).select("sql_id", *keys)
-    return stages.join(facts.stage_tasks, on=keys).group_by("sql_id").agg(pl.col("last_finish_time_ms").max())
 
 
 def _application_status(

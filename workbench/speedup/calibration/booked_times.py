@@ -55,7 +55,18 @@ class Booking:
     def book_query(self, query: str) -> BookedPieces:
         """Book the pieces of all runs of a query, weighted so that a session's runs add up to their median."""
         of_query = self.measured.select(pl.col("query") == query, COUNTS)
-        rows, pieces = _list_piece_rows(of_query), build_piece_arrays(of_query)
+        # List the time pieces in the order of `build_piece_arrays`, with their query and the weight of their run.
+        group = ["label", "session"]
+        weights = of_query.executions.select(
+            *group,
+            "sql_id",
+            "query",
+            run="number",
+            run_weight=pl.col("wall_s").median().over(group) / pl.col("wall_s").sum().over(group),
+            query_s=pl.col("wall_s").median().over(group),
+        )
+        joined = of_query.pieces.filter(pl.col("wall_s") > 0).join(weights, on=[*group, "sql_id"])
+        rows, pieces = joined.sort(*group, "sql_id", "piece"), build_piece_arrays(of_query)
         prices = self._price_rows(rows)[:, [self.all_pieces.columns.index(name) for name in pieces.columns]]
         alone = replace(pieces, keys=rows.select("label", "session", "query"), owner=np.arange(rows.height))
         return BookedPieces(rows, pieces, prices, split_times(alone, prices))
@@ -95,22 +106,3 @@ class Booking:
         row_numbers = {owner: i for i, owner in enumerate(self.all_pieces.keys.select(key).iter_rows())}
         assert self._session_prices is not None
         return self._session_prices[[row_numbers[owner] for owner in rows.select(key).iter_rows()]]
-
-
-def _list_piece_rows(measured: Measured) -> pl.DataFrame:
-    """List the time pieces in the order of `build_piece_arrays`, with their query and the weight of their run.
-
-    Returns: Table PIECES, without pieces of no time, and the columns `query`, `run`, `query_s` (median over the runs
-    of the session) and `run_weight` (`query_s` over the sum of the runs' times).
-    """
-    group = ["label", "session"]
-    weights = measured.executions.select(
-        *group,
-        "sql_id",
-        "query",
-        run="number",
-        run_weight=pl.col("wall_s").median().over(group) / pl.col("wall_s").sum().over(group),
-        query_s=pl.col("wall_s").median().over(group),
-    )
-    joined = measured.pieces.filter(pl.col("wall_s") > 0).join(weights, on=[*group, "sql_id"])
-    return joined.sort(*group, "sql_id", "piece")

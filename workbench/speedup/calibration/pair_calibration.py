@@ -215,17 +215,37 @@ class _Calibration:
         fitted, times = self.factors, self.times
         base, cand = average_parts(times.baseline), average_parts(times.candidate)
         cpu_shares = _share_left_on_cpu(self.pieces, self.groups, self.labels[1], fitted.terms)
-        alone = _share_measured_alone(self.pieces, self.groups, fitted.terms, self.labels[0])
+        # Share of the baseline's time of each term that lies in pieces with no other operator.
+        pieces = self.pieces
+        baseline = self.labels[0]
+        name_of = map_columns_to_terms(pieces.columns, self.groups)
+        alone, total = dict.fromkeys(fitted.terms, 0.0), dict.fromkeys(fitted.terms, 0.0)
+        value = pieces.work / np.maximum(pieces.work.sum(axis=1, keepdims=True), 1e-30) * pieces.wall_s[:, None]
+        value = value * (pieces.keys["label"] == baseline).to_numpy()[pieces.owner][:, None]
+        for column, name in enumerate(pieces.columns):
+            total[name_of[name]] += float(value[:, column].sum())
+            alone[name_of[name]] += float(value[~pieces.shared, column].sum())
+        alone = {term: alone[term] / total[term] if total[term] else 0.0 for term in fitted.terms}
         qualities = [_classify_quality(fitted, base, cand, i) for i in range(len(fitted.terms))]
         decisions = _decide_verdicts(fitted, times, qualities)
         rows = []
         for i, term in enumerate(fitted.terms):
-            interval = _factor_interval(fitted, i, self.level)
+            error, estimate = float(fitted.log_se[i]), float(fitted.log_factor[i])
+            if not np.isfinite(error) or error <= 0:
+                interval = stats.Interval(float(np.exp(estimate)), None, None, self.level, 0, "one session")
+            else:
+                interval = stats.log_interval(
+                    estimate, error, float(fitted.degrees[i]), n=0, level=self.level, method="Welch, drawn"
+                )
             quality, note = qualities[i]
             split_off = 1 - alone.get(term, 0.0)
             if note is None and split_off > 1 - MIN_SPLIT_SHARE:
                 note = f"{100 * split_off:.0f} % of its time on the baseline is split off shared times by prices"
-            if note is None and decisions[i].verdict == UNDECIDED and _excludes_one(interval):
+            if (
+                note is None
+                and decisions[i].verdict == UNDECIDED
+                and (interval.low is not None and interval.high is not None and not interval.low <= 1 <= interval.high)
+            ):
                 family = f"all {len(fitted.terms)} operators together"
                 note = f"undecided: verdicts hold for {family}, its interval for it alone"
             rows.append(
@@ -372,17 +392,6 @@ def _query_ratio_interval(base: Any, cand: Any, both: PairedTimes, level: float)
     return stats.log_interval(estimate, float(error), max(n - 1, 1), n=1, level=level, method="noise of single runs")
 
 
-def _factor_interval(fitted: Factors, i: int, level: float) -> stats.Interval:
-    error, estimate = float(fitted.log_se[i]), float(fitted.log_factor[i])
-    if not np.isfinite(error) or error <= 0:
-        return stats.Interval(float(np.exp(estimate)), None, None, level, 0, "one session")
-    return stats.log_interval(estimate, error, float(fitted.degrees[i]), n=0, level=level, method="Welch, drawn")
-
-
-def _excludes_one(interval: stats.Interval) -> bool:
-    return interval.low is not None and interval.high is not None and not interval.low <= 1 <= interval.high
-
-
 def _classify_quality(fitted: Factors, base: Any, cand: Any, i: int) -> tuple[str, str | None]:
     """Judge how well the factor of term `i` is known: its quality, and a note that explains it.
 
@@ -444,20 +453,6 @@ def _share_left_on_cpu(
     for column, name in enumerate(pieces.columns):
         counts[name_of[name]][int(fast[column])] += int(present[:, column].sum())
     return {term: plain / (plain + quick) if plain + quick else None for term, (plain, quick) in counts.items()}
-
-
-def _share_measured_alone(
-    pieces: PieceArrays, groups: Sequence[Sequence[str]], terms: Sequence[str], baseline: str
-) -> dict[str, float]:
-    """Share of the baseline's time of each term that lies in pieces with no other operator."""
-    name_of = map_columns_to_terms(pieces.columns, groups)
-    alone, total = dict.fromkeys(terms, 0.0), dict.fromkeys(terms, 0.0)
-    value = pieces.work / np.maximum(pieces.work.sum(axis=1, keepdims=True), 1e-30) * pieces.wall_s[:, None]
-    value = value * (pieces.keys["label"] == baseline).to_numpy()[pieces.owner][:, None]
-    for column, name in enumerate(pieces.columns):
-        total[name_of[name]] += float(value[:, column].sum())
-        alone[name_of[name]] += float(value[~pieces.shared, column].sum())
-    return {term: alone[term] / total[term] if total[term] else 0.0 for term in terms}
 
 
 def _estimate_log_ratio_error(both: PairedTimes) -> float | None:
@@ -643,6 +638,25 @@ def score_predictors(
             float((log_errors**2).mean()) for log_errors in (errors.to_numpy(), beside.to_numpy())
         )
         widths = (frame["predicted_high_s"] / frame["predicted_low_s"]).log()
+        # Mean interval score of a predictor's log times; null without intervals.
+        if frame["predicted_low_s"].null_count():
+            intervals = None
+        else:
+            logs = frame.select(pl.col("predicted_low_s", "predicted_high_s", "actual_s").log())
+            scores = [stats.compute_interval_score(low, high, actual, level) for low, high, actual in logs.iter_rows()]
+            intervals = float(np.mean(scores))
+        # Precision and recall of recommending the queries whose predicted ratio reaches the threshold.
+        reached = frame["baseline_s"] >= threshold * frame["actual_s"]
+        recommended = frame["baseline_s"] >= threshold * frame["predicted_s"]
+        n_reached, n_recommended = int(reached.sum()), int(recommended.sum())
+        n_right = int((reached & recommended).sum())
+        recommendations = {
+            "threshold": threshold,
+            "n_reached": n_reached,
+            "n_recommended": n_recommended,
+            "precision": n_right / n_recommended if n_recommended else None,
+            "recall": n_right / n_reached if n_reached else None,
+        }
         rows.append(
             {
                 "predictor": predictor,
@@ -663,38 +677,11 @@ def score_predictors(
                 "n_covered": None if frame["covered"].null_count() else int(frame["covered"].sum()),
                 "mean_log_width": widths.mean(),
                 "n_direction_right": int(frame["direction_right"].sum()),
-                "mean_interval_score": _score_intervals(frame, level),
-                **_score_recommendations(frame, threshold),
+                "mean_interval_score": intervals,
+                **recommendations,
             }
         )
     return tables.SCORES.frame(rows)
-
-
-def _score_intervals(frame: pl.DataFrame, level: float) -> float | None:
-    """Mean interval score of a predictor's log times; null without intervals. `frame`: Of table VALIDATION."""
-    if frame["predicted_low_s"].null_count():
-        return None
-    logs = frame.select(pl.col("predicted_low_s", "predicted_high_s", "actual_s").log())
-    scores = [stats.compute_interval_score(low, high, actual, level) for low, high, actual in logs.iter_rows()]
-    return float(np.mean(scores))
-
-
-def _score_recommendations(frame: pl.DataFrame, threshold: float) -> dict[str, float | int | None]:
-    """Precision and recall of recommending the queries whose predicted ratio reaches the threshold.
-
-    `frame`: Of table VALIDATION.
-    """
-    reached = frame["baseline_s"] >= threshold * frame["actual_s"]
-    recommended = frame["baseline_s"] >= threshold * frame["predicted_s"]
-    n_reached, n_recommended = int(reached.sum()), int(recommended.sum())
-    n_right = int((reached & recommended).sum())
-    return {
-        "threshold": threshold,
-        "n_reached": n_reached,
-        "n_recommended": n_recommended,
-        "precision": n_right / n_recommended if n_recommended else None,
-        "recall": n_right / n_reached if n_reached else None,
-    }
 
 
 def compute_skill(mean_square: float, constant_mean_square: float, noise_variance: float | None) -> float | None:

@@ -211,30 +211,30 @@ def _predict_parts(
     Rows of queries in `plans` are predicted with these counts, the others with those that the pair's plans tell.
     """
     supported = engines.get_supported_operators(model.candidate_engine)
-    unsupported = frozenset() if supported is None else frozenset(_plain_names(pieces)) - supported
+    unsupported = (
+        frozenset()
+        if supported is None
+        else frozenset([name.removesuffix(engines.ACCELERATED) for name in pieces.planned.names]) - supported
+    )
     seen = {term.operator for term in model.terms}
     counts = count_plan(pieces.planned, frozenset(model.left_operators) | (unsupported - seen))
-    paces = _measure_cost_paces(model, pieces)[:, None]
+    # Fixed costs of a log's plans over those of the recording, by row of `pieces.keys`; equal within a session. The
+    # mean over the session's queries, drawn to 1 where they are few.
+    if model.log_fixed_rate is None:
+        cost_paces = np.ones(pieces.keys.height)
+    else:
+        rates = pl.Series(measure_fixed_rates(pieces) - model.log_fixed_rate).fill_nan(None)
+        table = pieces.keys.select("session").with_columns(rate=rates)
+        drawn = pl.col("rate").sum() / (pl.col("rate").count() + FEW_RATES)
+        log_pace = table.select(drawn.over("session"))["rate"].fill_null(0.0).to_numpy()
+        cost_paces = np.asarray(np.exp(np.clip(log_pace, -MAX_LOG_PACE, MAX_LOG_PACE)))
+    paces = cost_paces[:, None]
     predicted = fitted.predict_by_term(parts, work, counts * paces, fitted.by_log)
     is_planned = _is_planned(pieces, plans)
     if is_planned.any():
         counts[is_planned] = [(plans or {})[query] for query in pieces.keys["query"].to_numpy()[is_planned]]
         predicted[is_planned] = fitted.predict_by_term(parts, work, counts * paces, fitted.by_plan)[is_planned]
     return predicted
-
-
-def _measure_cost_paces(model: FactorModel, pieces: PieceArrays) -> Floats:
-    """Fixed costs of a log's plans over those of the recording, by row of `pieces.keys`; equal within a session.
-
-    The mean over the session's queries, drawn to 1 where they are few.
-    """
-    if model.log_fixed_rate is None:
-        return np.ones(pieces.keys.height)
-    rates = pl.Series(measure_fixed_rates(pieces) - model.log_fixed_rate).fill_nan(None)
-    table = pieces.keys.select("session").with_columns(rate=rates)
-    drawn = pl.col("rate").sum() / (pl.col("rate").count() + FEW_RATES)
-    log_pace = table.select(drawn.over("session"))["rate"].fill_null(0.0).to_numpy()
-    return np.asarray(np.exp(np.clip(log_pace, -MAX_LOG_PACE, MAX_LOG_PACE)))
 
 
 def _is_planned(pieces: PieceArrays, plans: PlanCounts | None) -> npt.NDArray[np.bool_]:
@@ -269,10 +269,6 @@ def read_candidate_plans(measured: Measured, candidate: str) -> PlanCounts:
     counts = pl.DataFrame(count_plan(pieces.planned)).with_columns(query=pieces.keys["query"])
     means = counts.group_by("query").mean()
     return {row[0]: np.array(row[1:]) for row in means.select("query", *counts.columns[:-1]).iter_rows()}
-
-
-def _plain_names(pieces: PieceArrays) -> list[str]:
-    return [name.removesuffix(engines.ACCELERATED) for name in pieces.planned.names]
 
 
 @dataclass(frozen=True)
@@ -463,23 +459,17 @@ def sum_query_errors(predictions: pl.DataFrame, model: FactorModel, level: float
     total = float(by_query["predicted_s"].sum()) - float(predictions["fixed_s"].sum())
     below = float(((by_query["predicted_s"] - by_query["predicted_low_s"]) ** 2).sum()) ** 0.5
     above = float(((by_query["predicted_high_s"] - by_query["predicted_s"]) ** 2).sum()) ** 0.5
-    half = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2)) * _common_log_standard_error(
-        model, predictions["query"]
-    )
+    # Log standard error that all predictions of a log share: of the correction, of sessions, of another suite. Sessions
+    # are that of the log and one on the candidate; those of the recording are in `session_half_width`.
+    queries = predictions["query"]
+    correction_se = (model.by_log.log_sd or model.spread) / np.sqrt(model.n_queries)
+    transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
+    log_standard_error = float(np.sqrt(correction_se**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
+    half = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2)) * log_standard_error
     half = float(np.hypot(half, session_half_width(model, level)))
     doubtful_s = float(predictions.select(doubtful.sum()).item())
     below, above = np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))
     return np.array([below, above + doubtful_s])
-
-
-def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
-    """Log standard error that all predictions of a log share: of the correction, of sessions, of another suite.
-
-    Sessions are that of the log and one on the candidate; those of the recording are in `session_half_width`.
-    """
-    correction_se = (model.by_log.log_sd or model.spread) / np.sqrt(model.n_queries)
-    transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
-    return float(np.sqrt(correction_se**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
 
 
 def _build_interval_columns(touchable_s: float, ratio: float, half: float, fixed: FixedTime) -> dict[str, float]:
@@ -531,30 +521,10 @@ def build_steps(
 
     It does not show how well the factors predict new queries; `validate` does.
     """
-    parts = _average_parts(predict_by_term(model, side, overrides=overrides, plans=plans))
-    predicted = predict_queries(model, side, overrides=overrides, level=level, plans=plans)
-    reach = predicted.group_by("query").agg(
-        low=(pl.col("predicted_low_s") / pl.col("predicted_s")).mean(),
-        high=(pl.col("predicted_high_s") / pl.col("predicted_s")).mean(),
-    )
-    ends = {query: (float(low), float(high)) for query, low, high in reach.iter_rows()}
-    by_query = {str(query): frame for (query,), frame in parts.group_by("query", maintain_order=True)}
-    rows: list[dict[str, object]] = []
-    for pair in pairs.iter_rows(named=True):
-        if pair["query"] in by_query:
-            rows += _build_query_steps(pair, by_query[pair["query"]], ends[pair["query"]], model)
-    return STEPS.frame(rows)
-
-
-def _average_parts(terms: pl.DataFrame) -> pl.DataFrame:
-    """Mean over sessions of each operator's time per run of the query; a session without it counts as 0.
-
-    `terms`: As `predict_by_term` returns them.
-
-    Returns: `query, operator, factor, baseline_s, predicted_s`; called `parts` below.
-    """
+    # Mean over sessions of each operator's time per run of the query; a session without it counts as 0.
+    terms = predict_by_term(model, side, overrides=overrides, plans=plans)
     n = terms.group_by("query").agg(n=pl.col("session").n_unique())
-    return (
+    parts = (
         terms.group_by("query", "operator")
         .agg(pl.col("baseline_s").sum(), pl.col("predicted_s").sum(), pl.col("factor").first())
         .join(n, on="query")
@@ -567,6 +537,18 @@ def _average_parts(terms: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("query", "operator")
     )
+    predicted = predict_queries(model, side, overrides=overrides, level=level, plans=plans)
+    reach = predicted.group_by("query").agg(
+        low=(pl.col("predicted_low_s") / pl.col("predicted_s")).mean(),
+        high=(pl.col("predicted_high_s") / pl.col("predicted_s")).mean(),
+    )
+    ends = {query: (float(low), float(high)) for query, low, high in reach.iter_rows()}
+    by_query = {str(query): frame for (query,), frame in parts.group_by("query", maintain_order=True)}
+    rows: list[dict[str, object]] = []
+    for pair in pairs.iter_rows(named=True):
+        if pair["query"] in by_query:
+            rows += _build_query_steps(pair, by_query[pair["query"]], ends[pair["query"]], model)
+    return STEPS.frame(rows)
 
 
 def _build_query_steps(

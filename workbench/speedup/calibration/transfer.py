@@ -27,7 +27,6 @@ from workbench.speedup.calibration.prediction import (
     select_counted_runs,
     sum_query_errors,
 )
-from workbench.speedup.calibration.time_split import Floats
 from workbench.speedup.comparison.pair import Pair
 from workbench.speedup.tables import VALIDATION
 
@@ -91,7 +90,12 @@ def try_on_other_recording(
     frames = []
     with_plans, by_log = (predict_queries(calibrated.model, side, level=level, plans=known) for known in (plans, None))
     for predictor, predicted in ((CALIBRATED, with_plans), (BY_LOG, by_log)):
-        ratio, half = _average_ratios(predicted, queries)
+        # Ratio of each query and half width of its log, averaged over sessions.
+        logs = predicted.group_by("query").agg(
+            ratio=pl.col("ratio").log().mean(), half=((pl.col("ratio_high") / pl.col("ratio_low")).log() / 2).mean()
+        )
+        rows = pl.DataFrame({"query": queries}).join(logs, on="query", how="left", maintain_order="left")
+        ratio, half = np.exp(rows["ratio"].to_numpy()), rows["half"].to_numpy()
         frames.append(build_validation_rows(predictor, queries, base, cand, base / ratio, half))
     own = calibrated.pairs
     log_ratio, half_width = predict_by_constant(np.log(own["ratio"].to_numpy()), level)
@@ -100,15 +104,6 @@ def try_on_other_recording(
     validation = VALIDATION.check(pl.concat(frames))
     scores = score_predictors(validation, level, seed, measure_noise_variance(measured), threshold)
     return Transfer(validation, scores, _sum_queries(calibrated.model, with_plans, pairs, level))
-
-
-def _average_ratios(predicted: pl.DataFrame, queries: list[str]) -> tuple[Floats, Floats]:
-    """Ratio of each query and half width of its log, averaged over sessions. `predicted`: Table `predictions`."""
-    logs = predicted.group_by("query").agg(
-        ratio=pl.col("ratio").log().mean(), half=((pl.col("ratio_high") / pl.col("ratio_low")).log() / 2).mean()
-    )
-    rows = pl.DataFrame({"query": queries}).join(logs, on="query", how="left", maintain_order="left")
-    return np.exp(rows["ratio"].to_numpy()), rows["half"].to_numpy()
 
 
 def _sum_queries(

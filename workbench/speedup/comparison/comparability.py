@@ -149,12 +149,23 @@ def list_invalid_reasons(comparability: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _build_side(label: str, facts: Sequence[EventLogFacts]) -> _Side:
+    # Share of accelerated operators among those that do work.
+    plain = accelerated = 0
+    for log_facts in facts:
+        names = log_facts.plan_nodes.filter(pl.col("is_final")).group_by("node_name").len()
+        for name, count in names.iter_rows():
+            operator = engines.classify_operator(name)
+            if operator.kind == "none":
+                continue
+            plain += count * (not operator.accelerated)
+            accelerated += count * operator.accelerated
+    share = accelerated / (plain + accelerated) if plain + accelerated else 0.0
     return _Side(
         label,
         facts,
         [read_session_settings(log_facts, log_id=log_facts.logs["log_id"][0]) for log_facts in facts],
         sorted({engine for log_facts in facts for engine in log_facts.applications["engine"]}),
-        _accelerated_share(facts),
+        share,
         any(
             find_loaded_engine(read_properties(log_facts, log_facts.logs["log_id"][0], "spark")) for log_facts in facts
         ),
@@ -214,20 +225,6 @@ def _compare_engines(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     return _build_row("engine", texts, "ok", "the subject of the comparison")
 
 
-def _accelerated_share(facts: Sequence[EventLogFacts]) -> float:
-    """Share of accelerated operators among those that do work."""
-    plain = accelerated = 0
-    for log_facts in facts:
-        names = log_facts.plan_nodes.filter(pl.col("is_final")).group_by("node_name").len()
-        for name, count in names.iter_rows():
-            operator = engines.classify_operator(name)
-            if operator.kind == "none":
-                continue
-            plain += count * (not operator.accelerated)
-            accelerated += count * operator.accelerated
-    return accelerated / (plain + accelerated) if plain + accelerated else 0.0
-
-
 def _compare_acceleration(baseline: _Side, candidate: _Side, *, named: bool) -> dict[str, Any]:
     """Row that tells the share of accelerated operators on each side; invalid if the sides look swapped.
 
@@ -262,7 +259,14 @@ def _compare_data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     baseline_sizes = _measure_scanned_tables(baseline.facts, queries)
     candidate_sizes = _measure_scanned_tables(candidate.facts, queries)
     common = sorted(baseline_sizes.keys() & candidate_sizes.keys())
-    texts = [_format_data(sizes, common) for sizes in (baseline_sizes, candidate_sizes)]
+    texts = []
+    for sizes in (baseline_sizes, candidate_sizes):
+        # Rows and bytes of the common tables; of all, without common ones.
+        shown = [sizes[table] for table in common or sorted(sizes)]
+        n_rows = sum(rows or 0 for rows, _ in shown)
+        n_bytes = sum(file_bytes or 0 for _, file_bytes in shown)
+        data = f"{len(shown)} table(s), {format_number(round(n_rows))} rows, {format_bytes(n_bytes)}"
+        texts.append(data)
     if not common:
         return _build_row(
             "data", texts, "warning", "no table is scanned on both sides, so their data cannot be compared"
@@ -314,14 +318,6 @@ def _differs_beyond_tolerance(first: float | None, second: float | None) -> bool
     if not first or not second:
         return None
     return abs(first - second) / max(first, second) > DATA_TOLERANCE
-
-
-def _format_data(sizes: dict[str, ScanSize], common: list[str]) -> str:
-    """Rows and bytes of the common tables; of all, without common ones."""
-    shown = [sizes[table] for table in common or sorted(sizes)]
-    n_rows = sum(rows or 0 for rows, _ in shown)
-    n_bytes = sum(file_bytes or 0 for _, file_bytes in shown)
-    return f"{len(shown)} table(s), {format_number(round(n_rows))} rows, {format_bytes(n_bytes)}"
 
 
 def _list_query_descriptions(side: _Side) -> set[str | None]:

@@ -184,19 +184,7 @@ def join_pairs(pairs: Mapping[str, Pair]) -> Pair:
         sources += [{**source, "recording": name} for source in pair.sources]
         for side, paths in zip(logs, pair.logs, strict=True):
             side.extend(paths)
-    checks.append(_compare_recordings(pairs))
-    comparability = pl.concat(checks).sort(pl.col("severity").replace_strict(SEVERITIES), maintain_order=True)
-    return replace(
-        first,
-        measured=concat_measured_logs(parts),
-        comparability=comparability,
-        sources=sources,
-        logs=(tuple(logs[0]), tuple(logs[1])),
-    )
-
-
-def _compare_recordings(pairs: Mapping[str, Pair]) -> pl.DataFrame:
-    """Rows of table COMPARABILITY, a warning for each of `JOINED_ALIKE` in which recordings differ."""
+    # Rows of table COMPARABILITY, a warning for each of `JOINED_ALIKE` in which recordings differ.
     rows = []
     for name in JOINED_ALIKE:
         found = [pair.comparability.filter(pl.col("property") == name) for pair in pairs.values()]
@@ -205,7 +193,15 @@ def _compare_recordings(pairs: Mapping[str, Pair]) -> pl.DataFrame:
             why = "recordings differ: the factors of one do not apply to the other"
             shown = {side: "; ".join(values) for side, values in texts.items()}
             rows.append({"property": name, **shown, "severity": "warning", "why": why})
-    return COMPARABILITY.frame(rows)
+    checks.append(COMPARABILITY.frame(rows))
+    comparability = pl.concat(checks).sort(pl.col("severity").replace_strict(SEVERITIES), maintain_order=True)
+    return replace(
+        first,
+        measured=concat_measured_logs(parts),
+        comparability=comparability,
+        sources=sources,
+        logs=(tuple(logs[0]), tuple(logs[1])),
+    )
 
 
 def _rename_pair(pair: Pair, name: str, number: int, first: Pair) -> Measured:

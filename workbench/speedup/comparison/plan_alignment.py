@@ -88,11 +88,16 @@ class _PlanTree:
         """Tables scanned at or below each node, sorted, with repetition."""
         table_counts: dict[int, Counter[str]] = {key: Counter() for key in self.nodes}
         for key, node in self.nodes.items():
-            if not _is_leaf(node):
+            if not (
+                node.operator.name.startswith("Scan") or node.name in ("Range", "LocalTableScan", "InMemoryTableScan")
+            ):
                 continue
             above: int | None = key
             while above is not None:
-                table_counts[above][_scan_source(node)] += 1
+                # Source of a scan: the last part of its path, or else its columns, or else the kind of scan.
+                table_counts[above][
+                    (scan_table_name(node.arguments) or scan_columns(node.arguments) or node.operator.name)
+                ] += 1
                 above = self.parents[above]
         return {key: tuple(sorted(counts.elements())) for key, counts in table_counts.items()}
 
@@ -125,7 +130,22 @@ def align_plans(
     rows += _build_term_rows(costs)
     aligned = ALIGNED.frame([row | {"row": number} for number, row in enumerate(rows)])
     by_operator = _sum_by_operator(baseline, costs[0]), _sum_by_operator(candidate, costs[1])
-    sides = _build_plan_sides(plans, costs, aligned)
+    # Build table PLAN_SIDES: each node of both plans with its row number in `aligned`, table ALIGNED.
+    rows = []
+    for side, plan, cost in zip(("baseline", "candidate"), plans, costs, strict=True):
+        side_rows = aligned.filter(pl.col(f"{side}_node").is_not_null())
+        place = {
+            node: (row, change) for node, row, change in side_rows.select(f"{side}_node", "row", "change").iter_rows()
+        }
+        for key in plan.order:
+            row, change = place[key]
+            node = plan.nodes[key]
+            wall_s = cost[key].wall_s if key in cost else 0.0
+            rows.append(
+                {"side": side, "node_id": key, "parent_id": plan.parents[key], "row": row, "name": node.name}
+                | {"wall_s": wall_s, "change": change, "rows": node.rows or None}
+            )
+    sides = PLAN_SIDES.frame(rows)
     return PlanAlignment(aligned, sides, baseline.wall_s, candidate.wall_s, by_operator)
 
 
@@ -135,15 +155,6 @@ def _sum_by_operator(execution: Execution, costs: Mapping[int | str, _Cost]) -> 
         name = key if isinstance(key, str) else booked_operator(execution, execution.nodes[key])
         sums[name] += cost.wall_s
     return dict(sums)
-
-
-def _is_leaf(node: Node) -> bool:
-    return node.operator.name.startswith("Scan") or node.name in ("Range", "LocalTableScan", "InMemoryTableScan")
-
-
-def _scan_source(node: Node) -> str:
-    """Source of a scan: the last part of its path, or else its columns, or else the kind of scan."""
-    return scan_table_name(node.arguments) or scan_columns(node.arguments) or node.operator.name
 
 
 def _match_nodes(first: _PlanTree, second: _PlanTree) -> dict[int, int]:
@@ -307,24 +318,3 @@ def _build_term_rows(costs: tuple[dict[int | str, _Cost], ...]) -> list[dict[str
             | {"ratio": _wall_ratio(*walls), "basis": basis}
         )
     return rows
-
-
-def _build_plan_sides(
-    plans: tuple[_PlanTree, _PlanTree], costs: tuple[dict[int | str, _Cost], ...], aligned: pl.DataFrame
-) -> pl.DataFrame:
-    """Build table PLAN_SIDES: each node of both plans with its row number in `aligned`, table ALIGNED."""
-    rows = []
-    for side, plan, cost in zip(("baseline", "candidate"), plans, costs, strict=True):
-        side_rows = aligned.filter(pl.col(f"{side}_node").is_not_null())
-        place = {
-            node: (row, change) for node, row, change in side_rows.select(f"{side}_node", "row", "change").iter_rows()
-        }
-        for key in plan.order:
-            row, change = place[key]
-            node = plan.nodes[key]
-            wall_s = cost[key].wall_s if key in cost else 0.0
-            rows.append(
-                {"side": side, "node_id": key, "parent_id": plan.parents[key], "row": row, "name": node.name}
-                | {"wall_s": wall_s, "change": change, "rows": node.rows or None}
-            )
-    return PLAN_SIDES.frame(rows)

@@ -160,8 +160,25 @@ def _pair_classes(
             pairs.append((firsts[0], seconds[0]))
             continue
         for key in (_by_description, _by_plan, _by_expressions, _by_operators):
-            _take_pairs(firsts, seconds, pairs, key)
-        _take_pairs_by_work(firsts, seconds, pairs)
+            # Move the classes to the pairs whose key only one of each side has.
+            assert callable(key)
+            counts = [Counter(map(key, side)) for side in (firsts, seconds)]
+            for first in list(firsts):
+                value = key(first)
+                if value is not None and counts[0][value] == counts[1][value] == 1:
+                    second = next(one for one in seconds if key(one) == value)
+                    firsts.remove(first)
+                    seconds.remove(second)
+                    pairs.append((first, second))
+        # Move the classes to the pairs that read the same data as only one on the other side.
+        likely = {id(first): [one for one in seconds if first.is_same_work(one)] for first in firsts}
+        n_wanted = Counter(id(one) for ones in likely.values() for one in ones)
+        for first in list(firsts):
+            ones = likely[id(first)]
+            if len(ones) == 1 and n_wanted[id(ones[0])] == 1:
+                firsts.remove(first)
+                seconds.remove(ones[0])
+                pairs.append((first, ones[0]))
         is_ambiguous = bool(firsts and seconds)
         alone += [(one, is_ambiguous) for one in (*firsts, *seconds)]
     return pairs, alone
@@ -181,35 +198,6 @@ def _by_expressions(one: QueryClass) -> frozenset[str] | None:
 
 def _by_operators(one: QueryClass) -> tuple[str, ...] | None:
     return one.operators or None
-
-
-def _take_pairs(
-    firsts: list[QueryClass], seconds: list[QueryClass], pairs: list[tuple[QueryClass, QueryClass]], key: object
-) -> None:
-    """Move the classes to the pairs whose key only one of each side has."""
-    assert callable(key)
-    counts = [Counter(map(key, side)) for side in (firsts, seconds)]
-    for first in list(firsts):
-        value = key(first)
-        if value is not None and counts[0][value] == counts[1][value] == 1:
-            second = next(one for one in seconds if key(one) == value)
-            firsts.remove(first)
-            seconds.remove(second)
-            pairs.append((first, second))
-
-
-def _take_pairs_by_work(
-    firsts: list[QueryClass], seconds: list[QueryClass], pairs: list[tuple[QueryClass, QueryClass]]
-) -> None:
-    """Move the classes to the pairs that read the same data as only one on the other side."""
-    likely = {id(first): [one for one in seconds if first.is_same_work(one)] for first in firsts}
-    n_wanted = Counter(id(one) for ones in likely.values() for one in ones)
-    for first in list(firsts):
-        ones = likely[id(first)]
-        if len(ones) == 1 and n_wanted[id(ones[0])] == 1:
-            firsts.remove(first)
-            seconds.remove(ones[0])
-            pairs.append((first, ones[0]))
 
 
 def _find_free_name(one: QueryClass, taken: set[str]) -> str:

@@ -102,7 +102,13 @@ def compare_logs(
     if sql_ids is not None:
         if queries or number is not None:
             raise ConfigError("executions and queries", do="give --sql-ids, or --query with --run, not both")
-        ids = _parse_sql_ids(sql_ids)
+        # Parse the SQL ids of the baseline's and the candidate's execution, such as 3,17.
+        parts = [part.strip() for part in sql_ids.split(",")]
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+            raise ConfigError(
+                "not two executions", where="--sql-ids", found=sql_ids[:80], allowed="two numbers, such as 3,17"
+            )
+        ids = int(parts[0]), int(parts[1])
         ours, theirs = (
             _find_execution(side.executions, sql_id) for side, sql_id in zip((first, second), ids, strict=True)
         )
@@ -110,7 +116,13 @@ def compare_logs(
         return LogComparison({name: _align_runs(first, second, ours, theirs)})
     if candidate == baseline:
         raise ConfigError("a single log", do="name two of its executions: --sql-ids 3,17; or give a second log")
-    sides = [_group_by_query(side.executions) for side in (first, second)]
+    sides = []
+    for side in (first, second):
+        groups: dict[str, list[Execution]] = {}
+        for execution in side.executions:
+            if execution.status == "succeeded" and execution.query:
+                groups.setdefault(execution.query, []).append(execution)
+        sides.append(groups)
     common = sorted(set(sides[0]) & set(sides[1]), key=natural_sort_key)
     if not common:
         shown = "; ".join(", ".join(sorted(side)[:8]) or "none" for side in sides)
@@ -185,14 +197,6 @@ def write_comparison(comparison: LogComparison, out: Path, logs: Sequence[str]) 
     run.conclude("invalid" if comparison.reasons else "valid", comparison.reasons, comparison.answer)
 
 
-def _group_by_query(executions: Sequence[Execution]) -> dict[str, list[Execution]]:
-    groups: dict[str, list[Execution]] = {}
-    for execution in executions:
-        if execution.status == "succeeded" and execution.query:
-            groups.setdefault(execution.query, []).append(execution)
-    return groups
-
-
 def _choose_runs(
     query: str, first: Sequence[Execution], second: Sequence[Execution], number: int | None
 ) -> tuple[Execution, Execution]:
@@ -208,14 +212,6 @@ def _choose_runs(
         raise InputError("no such run on both sides", where=query, found=number, allowed=common or "none")
     chosen = common[-1] if number is None else number
     return ours[chosen], theirs[chosen]
-
-
-def _parse_sql_ids(text: str) -> tuple[int, int]:
-    """Parse the SQL ids of the baseline's and the candidate's execution, such as 3,17."""
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
-        raise ConfigError("not two executions", where="--sql-ids", found=text[:80], allowed="two numbers, such as 3,17")
-    return int(parts[0]), int(parts[1])
 
 
 def _find_execution(executions: Sequence[Execution], sql_id: int) -> Execution:

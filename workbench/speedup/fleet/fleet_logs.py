@@ -77,15 +77,6 @@ def list_log_candidates(paths: Sequence[str | Path]) -> list[LogCandidate]:
     return sorted(candidates.values(), key=lambda log: log.path)
 
 
-def _open_store(path: str) -> tuple[Any, str]:
-    """The store of a path; a local name may hold the "::" of chained URLs."""
-    if "://" in path:
-        return open_store(path, format_url=remove_secrets)
-    import fsspec
-
-    return fsspec.filesystem("file"), str(Path(path).expanduser().absolute())
-
-
 def _list_opened_candidates(path: str) -> list[LogCandidate]:
     """Logs that only the contents tell apart."""
     try:
@@ -96,11 +87,6 @@ def _list_opened_candidates(path: str) -> list[LogCandidate]:
 
 def _build_opened_candidate(source: LogSource) -> LogCandidate:
     return LogCandidate(source.path, source.size_bytes, stamp=_stat_fingerprint(source) or "")
-
-
-def _build_file_candidate(store: Any, entry: Mapping[str, Any]) -> LogCandidate:
-    size_bytes = int(entry.get("size") or 0)
-    return LogCandidate(_build_url(store, entry["name"]), size_bytes, stamp=_build_stamp([entry]))
 
 
 def _build_stamp(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -114,7 +100,13 @@ def _build_stamp(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _list_candidates_at(path: str) -> list[LogCandidate]:
-    store, root = _open_store(path)
+    # The store of a path; a local name may hold the "::" of chained URLs.
+    if "://" in path:
+        store, root = open_store(path, format_url=remove_secrets)
+    else:
+        import fsspec
+
+        store, root = fsspec.filesystem("file"), str(Path(path).expanduser().absolute())
     try:
         if not store.exists(root) and OF_FOLDER in path:
             return [_build_opened_candidate(source) for source in list_logs(path)]
@@ -131,7 +123,9 @@ def _list_candidates_at(path: str) -> list[LogCandidate]:
             elif _file_name(place).endswith(".zip"):
                 candidates += _list_opened_candidates(_build_url(store, place))
             elif len(roots) == 1 or not _is_document(place):
-                candidates.append(_build_file_candidate(store, info))
+                size_bytes = int(info.get("size") or 0)
+                file_candidate = LogCandidate(_build_url(store, info["name"]), size_bytes, stamp=_build_stamp([info]))
+                candidates.append(file_candidate)
     except OSError as error:
         raise InputError("cannot be read", where=remove_secrets(path), found=remove_secrets(str(error))) from error
     if not candidates:

@@ -92,7 +92,18 @@ class FleetResults:
                 content = self.store.read_bytes(f"{self.folder}/{key}.zip", MAX_RESULT_BYTES + ZIP_HEAD_BYTES)
         except (FileNotFoundError, InputError):
             return None
-        return _parse_result(content)
+        import polars as pl
+
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if sum(member.file_size for member in archive.infolist()) > MAX_RESULT_BYTES:
+                    return None
+                return unpack_measured_log({name: archive.read(name) for name in archive.namelist()})
+        # Of damaged frames polars raises an OSError, an error of its own, or a panic, which is no `Exception`.
+        except (zipfile.BadZipFile, KeyError, ValueError, OSError, InputError, pl.exceptions.PolarsError):
+            return None
+        except pl.exceptions.PanicException:
+            return None
 
     def delete_result(self, key: str) -> None:
         """Delete a result, so that the log is measured again."""
@@ -120,21 +131,6 @@ class FleetResults:
             for path, is_folder, _ in self.store.list_entries(self.folder):
                 if not is_folder and f".{self.run}-" in path:
                     self.store.delete_file(path)
-
-
-def _parse_result(content: bytes) -> MeasuredLog | None:
-    import polars as pl
-
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > MAX_RESULT_BYTES:
-                return None
-            return unpack_measured_log({name: archive.read(name) for name in archive.namelist()})
-    # Of damaged frames polars raises an OSError, an error of its own, or a panic, which is no `Exception`.
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError, InputError, pl.exceptions.PolarsError):
-        return None
-    except pl.exceptions.PanicException:
-        return None
 
 
 def resolve_place(place: str | Path | None) -> str:

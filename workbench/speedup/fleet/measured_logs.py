@@ -51,12 +51,8 @@ def measure_log(path: str, cache: FactsCache | None = None) -> MeasuredLog:
     except Exception as error:  # noqa: BLE001 - one bad log must not stop the reading of the others
         return build_unreadable_log(path, f"{type(error).__name__}: {error}")
     if cache:
-        _store_in_cache(cache, key, row, measured)
+        cache.store_tables(key, dict(zip(CACHED_TABLES, (row, measured.executions, measured.pieces), strict=True)))
     return MeasuredLog(_set_log_name(row, path), measured)
-
-
-def _store_in_cache(cache: FactsCache, key: str, application: pl.DataFrame, measured: Measured) -> None:
-    cache.store_tables(key, dict(zip(CACHED_TABLES, (application, measured.executions, measured.pieces), strict=True)))
 
 
 def _set_log_name(row: pl.DataFrame, path: str) -> pl.DataFrame:

@@ -272,7 +272,10 @@ def qualify_applications(
     terms = terms or QualificationTerms()
     baseline_engine = model.baseline_engine or SPARK
     is_of_baseline = pl.col("engine").is_null() | (pl.col("engine") == baseline_engine)
-    moved = _measure_moved_shares(measured, is_of_baseline)
+    # Share of the time of queries by log that another engine than the baseline's ran; only logs with such queries.
+    other_s = pl.col("wall_s").filter(~is_of_baseline).sum()
+    shares = measured.executions.group_by("session").agg(share=other_s / pl.col("wall_s").sum())
+    moved = dict(shares.filter(pl.col("share") > 0).iter_rows())
     measured = measured.select(is_of_baseline)
     predictions, by_term, pace = _predict_logs(model, measured, overrides, plans, samples, terms.level)
     by_log = {key[0]: frame for key, frame in predictions.group_by("session")}
@@ -317,13 +320,6 @@ def _list_books(judged: pl.DataFrame, measured: pl.DataFrame) -> list[Book]:
             tolerance=ROUNDING_S,
         ),
     ]
-
-
-def _measure_moved_shares(measured: Measured, is_of_baseline: pl.Expr) -> dict[str, float]:
-    """Share of the time of queries by log that another engine than the baseline's ran; only logs with such queries."""
-    other_s = pl.col("wall_s").filter(~is_of_baseline).sum()
-    shares = measured.executions.group_by("session").agg(share=other_s / pl.col("wall_s").sum())
-    return dict(shares.filter(pl.col("share") > 0).iter_rows())
 
 
 def _predict_logs(
@@ -390,22 +386,24 @@ def _build_application_row(
             return base | {"reason": f"structured streaming: {batches:,} batches, not judged"}
         return base | {"reason": "no SQL query ran tasks, so there is nothing to accelerate"}
     prediction = base | _predict_application(row, predictions, model, terms)
-    notes = [prediction["reason"], _format_pace_caution(pace)]
+    # A caution if the log's machine or work is far from that of the recording; null otherwise.
+    if 1 / FAR_PACE <= pace <= FAR_PACE:
+        pace_caution = None
+    elif not 1 / MAX_PACE <= pace <= MAX_PACE:
+        pace_caution = (
+            "its row counts cannot be compared with those behind the factors, so the prediction is less certain"
+        )
+    else:
+        times, side = format_number(max(pace, 1 / pace)), "slower" if pace > 1 else "faster"
+        pace_caution = (
+            f"rows are {times}x {side} here than where the factors were measured, so the prediction is less certain"
+        )
+    notes = [prediction["reason"], pace_caution]
     if is_mixed:
         notes.append(
             f"{100 * moved_share:.0f} % of the queries' time ran on {row['engine']} already and stays unchanged"
         )
     return prediction | {"reason": "; ".join(filter(None, notes)) or None}
-
-
-def _format_pace_caution(pace: float) -> str | None:
-    """A caution if the log's machine or work is far from that of the recording; null otherwise."""
-    if 1 / FAR_PACE <= pace <= FAR_PACE:
-        return None
-    if not 1 / MAX_PACE <= pace <= MAX_PACE:
-        return "its row counts cannot be compared with those behind the factors, so the prediction is less certain"
-    times, side = format_number(max(pace, 1 / pace)), "slower" if pace > 1 else "faster"
-    return f"rows are {times}x {side} here than where the factors were measured, so the prediction is less certain"
 
 
 def _predict_application(

@@ -89,28 +89,33 @@ def measure_on_spark(candidates: Sequence[LogCandidate], options: SparkOptions) 
     if not waiting:
         return
     with open_context(options) as context:
-        yield from _measure_waiting(context, results, waiting, resolve_place(options.results))
+        # Run jobs until each waiting log has a result or was tried often enough; those with one leave `waiting`.
+        place = resolve_place(options.results)
+        while packs := _plan_packs((before := results.list_state()).begun, waiting, context.defaultParallelism):
+            job = _Job(context, packs, place, results.run)
+            has_ended = False
+            while not has_ended:
+                has_ended = job.wait(POLL_S)
+                for key, result in _read_new_results(results, set(waiting)):
+                    yield waiting.pop(key).path, result
+            job.check_outcomes(waiting)
+            if job.error is not None and results.list_state() == before:
+                lines = [line.strip() for line in str(job.error).splitlines() if line.strip()]
+                causes = [
+                    line
+                    for line in lines
+                    if "PYTHON_VERSION_MISMATCH" in line or "Error" in line or "Exception" in line
+                ]
+                raise RunFailedError(
+                    "the Spark job failed before any log was measured",
+                    found=(causes or lines or [type(job.error).__name__])[0][:300],
+                    do="see Spark's log; the executors need the same Python minor version as this driver",
+                )
     for candidate in waiting.values():
         yield candidate.path, build_unreadable_log(candidate.path, KILLED)
     results.delete_marks()
     if options.results is None:
         prune_default_results()
-
-
-def _measure_waiting(
-    context: SparkContext, results: FleetResults, waiting: dict[str, LogCandidate], place: str
-) -> Iterator[tuple[str, MeasuredLog]]:
-    """Run jobs until each waiting log has a result or was tried often enough; those with one leave `waiting`."""
-    while packs := _plan_packs((before := results.list_state()).begun, waiting, context.defaultParallelism):
-        job = _Job(context, packs, place, results.run)
-        has_ended = False
-        while not has_ended:
-            has_ended = job.wait(POLL_S)
-            for key, result in _read_new_results(results, set(waiting)):
-                yield waiting.pop(key).path, result
-        job.check_outcomes(waiting)
-        if job.error is not None and results.list_state() == before:
-            raise _explain_failure(job.error)
 
 
 def _plan_packs(begun: Mapping[str, int], waiting: Mapping[str, LogCandidate], slots: int) -> list[list[PlannedLog]]:
@@ -240,16 +245,6 @@ def _build_task(place: str, run: str, reader_code: str) -> Callable[[Iterator[An
             yield from measure_pack(logs, place, run, reader_code, is_retry=is_retry)
 
     return measure_packs
-
-
-def _explain_failure(error: Exception) -> RunFailedError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if "PYTHON_VERSION_MISMATCH" in line or "Error" in line or "Exception" in line]
-    return RunFailedError(
-        "the Spark job failed before any log was measured",
-        found=(causes or lines or [type(error).__name__])[0][:300],
-        do="see Spark's log; the executors need the same Python minor version as this driver",
-    )
 
 
 @contextlib.contextmanager

@@ -112,23 +112,7 @@ def plan_queries(config: PlanConfig, *, say: Say) -> CandidatePlans:
     run_plans = {
         name: read_log_plans(log) for name, log in (("base", config.baseline_log), ("check", config.check)) if log
     }
-    rows, version, engine = _run_planning(config, say)
-    baseline = {query: match_run_joins(*plans) for query, plans in run_plans.get("base", {}).items()}
-    return build_candidate_plans(engine, version, rows, baseline, run_plans.get("check", {}))
-
-
-def read_log_plans(log: str) -> dict[str, tuple[list[PlannedOperator], list[PlannedOperator]]]:
-    """Plans of the queries in one event log; of a recording, the log has to be named."""
-    if is_recording(log):
-        raise ConfigError("a recording has several logs", found=log, do=f"name one: {Path(log) / 'logs'}/…")
-    plans = read_run_plans(read_single_log(log))
-    if not plans:
-        raise InputError("the log has no query that succeeded", where=log, do="give a log of the same queries")
-    return plans
-
-
-def _run_planning(config: PlanConfig, say: Say) -> tuple[list[dict[str, Any]], str, str]:
-    """Plan the queries in a session; returns its rows, its Spark's version, and the engine's name."""
+    # Plan the queries in a session; returns its rows, its Spark's version, and the engine's name.
     with tempfile.TemporaryDirectory(prefix="workbench-plan-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) / "session"
         folder.mkdir()
@@ -155,7 +139,19 @@ def _run_planning(config: PlanConfig, say: Say) -> tuple[list[dict[str, Any]], s
             )
     if ended.facts is None:
         raise RunFailedError("the planning session failed", found=ended.error)
-    return ended.executions, str(ended.facts["spark_version"]), side.engine
+    rows, version, engine = ended.executions, str(ended.facts["spark_version"]), side.engine
+    baseline = {query: match_run_joins(*plans) for query, plans in run_plans.get("base", {}).items()}
+    return build_candidate_plans(engine, version, rows, baseline, run_plans.get("check", {}))
+
+
+def read_log_plans(log: str) -> dict[str, tuple[list[PlannedOperator], list[PlannedOperator]]]:
+    """Plans of the queries in one event log; of a recording, the log has to be named."""
+    if is_recording(log):
+        raise ConfigError("a recording has several logs", found=log, do=f"name one: {Path(log) / 'logs'}/…")
+    plans = read_run_plans(read_single_log(log))
+    if not plans:
+        raise InputError("the log has no query that succeeded", where=log, do="give a log of the same queries")
+    return plans
 
 
 def build_candidate_plans(
@@ -183,7 +179,27 @@ def build_candidate_plans(
         queries.append(_build_query_row(row, operators, kinds, from_log=row["query"] in baseline))
         nodes += [_build_node_row(row["query"], operator, kinds) for operator in list_work(operators)]
         if row["query"] in check:
-            checks.append(_build_check_row(row["query"], operators, kinds, check[row["query"]][1]))
+            # Compare a plan with the last version of a run's plan: kinds of operators left to Spark, and joins by
+            # number. A join that is expected under another kind, or not at all, is left to Spark under that kind or not
+            # at all.
+            query = row["query"]
+            final = check[row["query"]][1]
+            left = {
+                kinds.get(operator.node_id, operator.operator.name) for operator in list_left_to_spark(operators)
+            } - {NOT_RUN}
+            run_left = {operator.operator.name for operator in list_left_to_spark(final)}
+            joins = _format_counts(kind for kind in kinds.values() if kind != NOT_RUN)
+            run_joins = _format_counts(operator.operator.name for operator in final if operator.is_join)
+            check_row = {
+                "query": query,
+                "left_equal": left == run_left,
+                "joins_equal": joins == run_joins,
+                "planned_left": ", ".join(sorted(left)),
+                "run_left": ", ".join(sorted(run_left)),
+                "planned_joins": joins,
+                "run_joins": run_joins,
+            }
+            checks.append(check_row)
     return CandidatePlans(
         engine, spark_version, PLANNED_QUERIES.frame(queries), PLANNED_NODES.frame(nodes), PLAN_CHECKS.frame(checks)
     )
@@ -223,28 +239,6 @@ def _build_node_row(query: str, operator: PlannedOperator, kinds: Mapping[int, s
         "accelerated": operator.operator.accelerated,
         "reason": operator.reason,
         "run_operator": kinds.get(operator.node_id),
-    }
-
-
-def _build_check_row(
-    query: str, planned: Sequence[PlannedOperator], kinds: Mapping[int, str], final: Sequence[PlannedOperator]
-) -> dict[str, Any]:
-    """Compare a plan with the last version of a run's plan: kinds of operators left to Spark, and joins by number.
-
-    A join that is expected under another kind, or not at all, is left to Spark under that kind or not at all.
-    """
-    left = {kinds.get(operator.node_id, operator.operator.name) for operator in list_left_to_spark(planned)} - {NOT_RUN}
-    run_left = {operator.operator.name for operator in list_left_to_spark(final)}
-    joins = _format_counts(kind for kind in kinds.values() if kind != NOT_RUN)
-    run_joins = _format_counts(operator.operator.name for operator in final if operator.is_join)
-    return {
-        "query": query,
-        "left_equal": left == run_left,
-        "joins_equal": joins == run_joins,
-        "planned_left": ", ".join(sorted(left)),
-        "run_left": ", ".join(sorted(run_left)),
-        "planned_joins": joins,
-        "run_joins": run_joins,
     }
 
 

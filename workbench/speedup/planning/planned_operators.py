@@ -96,25 +96,20 @@ def count_transitions(operators: Sequence[PlannedOperator]) -> int:
     by_id = {operator.node_id: operator for operator in operators}
     borders = 0
     for operator in list_work(operators):
-        above = _find_work_above(operator, by_id)
+        # The operators that take its rows; those of a reused exchange are several.
+        above, todo, seen = [], list(operator.parent_ids), set()
+        while todo:
+            parent = by_id[todo.pop()]
+            if parent.node_id in seen:
+                continue
+            seen.add(parent.node_id)
+            if parent.is_work:
+                above.append(parent)
+            else:
+                todo += parent.parent_ids
         fast = operator.operator.accelerated
         borders += sum(fast != other.operator.accelerated for other in above) if above else fast
     return borders
-
-
-def _find_work_above(operator: PlannedOperator, by_id: dict[int, PlannedOperator]) -> list[PlannedOperator]:
-    """The operators that take its rows; those of a reused exchange are several."""
-    above, todo, seen = [], list(operator.parent_ids), set()
-    while todo:
-        parent = by_id[todo.pop()]
-        if parent.node_id in seen:
-            continue
-        seen.add(parent.node_id)
-        if parent.is_work:
-            above.append(parent)
-        else:
-            todo += parent.parent_ids
-    return above
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _differ_only_in_ties(
 
     last = sort_key_of(reference.rows[-1])
     differing = [sort_key_of(row) for row in [*missing, *extra, other.rows[-1]]]
-    if not all(_is_same_row(key, last, kinds) for key in differing):
+    if not all((not list_unmatched_rows([key], [last], kinds)[0]) for key in differing):
         return False
     # The same number of rows ties with the last one on both sides, and all rows before it matched.
     return not list_unmatched_rows(
@@ -187,10 +187,6 @@ def _list_unmatched_floating_rows(
 
 def _is_same_floating(one: Row, two: Row, floating: Sequence[int]) -> bool:
     return all(is_same_value(one[place], two[place]) for place in floating)
-
-
-def _is_same_row(one: Row, two: Row, types: Sequence[str]) -> bool:
-    return not list_unmatched_rows([one], [two], types)[0]
 
 
 def is_same_value(one: Any, two: Any) -> bool:
@@ -311,7 +307,12 @@ def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: 
 
     Returns: Table `answers`. A query with a failed execution has the verdict failed on that side.
     """
-    references = _find_references(recording, store)
+    # Session and digest of each query's reference answer, from the first session of the first side that has one.
+    references: dict[str, tuple[str, str]] = {}
+    for label, number in ((session.label, session.session) for session in recording.list_good_sessions()):
+        name = session_file_stem(label, number)
+        for query, digest in store.read_session_index(name).items():
+            references.setdefault(query, (name, digest))
     rows: list[dict[str, Any]] = []
     for query in recording.suite.queries:
         failures = executions.filter((pl.col("query") == query) & (pl.col("status") == "failed"))
@@ -335,16 +336,6 @@ def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: 
                 }
             )
     return tables.ANSWERS.frame(rows)
-
-
-def _find_references(recording: Recording, store: AnswerStore) -> dict[str, tuple[str, str]]:
-    """Session and digest of each query's reference answer, from the first session of the first side that has one."""
-    references: dict[str, tuple[str, str]] = {}
-    for label, number in ((session.label, session.session) for session in recording.list_good_sessions()):
-        name = session_file_stem(label, number)
-        for query, digest in store.read_session_index(name).items():
-            references.setdefault(query, (name, digest))
-    return references
 
 
 def _find_failure(failures: pl.DataFrame) -> list[_SessionVerdict]:

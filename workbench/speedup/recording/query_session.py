@@ -200,15 +200,11 @@ def run_query_pass(
         row["duration_s"] = round(time.perf_counter() - started, 6)
         _write_json_line(executions, row)
         if row["status"] == "failed":
-            _check_spark_is_running(spark)
+            # Raise an error if the JVM has stopped, because every later query would fail.
+            if spark.sparkContext._jsc.sc().isStopped():
+                raise RuntimeError("Spark stopped in the middle of the session")
         elif answers is not None and frame is not None and rows is not None:
             _write_json_line(answers, build_answer_line(name, frame, rows))
-
-
-def _check_spark_is_running(spark: SparkSession) -> None:
-    """Raise an error if the JVM has stopped, because every later query would fail."""
-    if spark.sparkContext._jsc.sc().isStopped():
-        raise RuntimeError("Spark stopped in the middle of the session")
 
 
 def build_answer_line(name: str, frame: DataFrame, rows: list[Any]) -> dict[str, Any]:

@@ -77,16 +77,13 @@ def find_suite(queries: str) -> Suite:
             found=queries,
             allowed=["tpch", "tpcds", "FILE.sql", "FILE.py", "a module's name"],
         )
-    return _build_suite(path.stem, parse_queries(_read_query_file(path), where=str(path)), queries)
-
-
-def _read_query_file(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise InputError("too large for a file of queries", where=path, allowed=f"up to {MAX_FILE_BYTES >> 20} MiB")
-        return path.read_text(encoding="utf-8-sig")
+        query_file = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("cannot read the queries", where=path, found=str(error)[:200]) from error
+    return _build_suite(path.stem, parse_queries(query_file, where=str(path)), queries)
 
 
 def _build_suite(name: str, queries: dict[str, str], where: str) -> Suite:
@@ -225,11 +222,7 @@ def find_local_data(folder: Path, *, source: str, scale: float | None) -> QueryD
     if not views:
         allowed = "NAME.parquet files, or folders NAME of Parquet files"
         raise InputError("no tables in the folder", where="--data", found=str(folder), allowed=allowed)
-    return QueryData(str(folder), source, scale, views, _fingerprint_folder(folder))
-
-
-def _fingerprint_folder(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.parquet")):
         digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\n".encode())
-    return digest.hexdigest()
+    return QueryData(str(folder), source, scale, views, digest.hexdigest())

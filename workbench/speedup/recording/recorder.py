@@ -59,7 +59,26 @@ def record_suite(config: RecordConfig, *, say: Say) -> RecordingOutcome:
     ):
         recording = _open_or_create_recording(prepared)
         try:
-            _run_missing_sessions(prepared, recording)
+            missing = list_missing_sessions(recording)
+            n_queries, n_all = len(recording.suite.queries), len(recording.sides) * recording.n_sessions
+            with terminal.open_status() as status:
+                progress = RecordingProgress(status, len(missing) * recording.n_passes * n_queries, n_queries)
+                for place, (label, number) in enumerate(missing, n_all - len(missing) + 1):
+                    progress.start_session(label, number, f"session {place} of {n_all}")
+                    session = _record_session(prepared, recording, label, number, progress)
+                    if session.status == "failed":
+                        session_end = f"failed: {session.error}"
+                    else:
+                        failed = f", {session.n_failed} executions failed" if session.n_failed else ""
+                        session_end = f"done in {session.duration_s:.0f} s{failed}"
+                    progress.end_session(session_end)
+                    for warning in session.warnings:
+                        progress.say(f"warning: {warning}")
+                    succeeded = any(entry.label == label and entry.status == "ok" for entry in recording.sessions)
+                    if not succeeded:
+                        raise RunFailedError(
+                            "the first session of a side failed", where=f"{label} {number}", found=session.error
+                        )
         finally:
             shutil.rmtree(config.out / WORK_FOLDER, ignore_errors=True)
         return conclude_recording(recording)
@@ -110,31 +129,6 @@ def list_missing_sessions(recording: Recording) -> list[tuple[str, int]]:
     return [key for key in order if key not in good_keys]
 
 
-def _run_missing_sessions(prepared: recording_plan.RecordingPlan, recording: Recording) -> None:
-    missing = list_missing_sessions(recording)
-    n_queries, n_all = len(recording.suite.queries), len(recording.sides) * recording.n_sessions
-    with terminal.open_status() as status:
-        progress = RecordingProgress(status, len(missing) * recording.n_passes * n_queries, n_queries)
-        for place, (label, number) in enumerate(missing, n_all - len(missing) + 1):
-            progress.start_session(label, number, f"session {place} of {n_all}")
-            session = _record_session(prepared, recording, label, number, progress)
-            progress.end_session(_format_session_end(session))
-            for warning in session.warnings:
-                progress.say(f"warning: {warning}")
-            succeeded = any(entry.label == label and entry.status == "ok" for entry in recording.sessions)
-            if not succeeded:
-                raise RunFailedError(
-                    "the first session of a side failed", where=f"{label} {number}", found=session.error
-                )
-
-
-def _format_session_end(session: Session) -> str:
-    if session.status == "failed":
-        return f"failed: {session.error}"
-    failed = f", {session.n_failed} executions failed" if session.n_failed else ""
-    return f"done in {session.duration_s:.0f} s{failed}"
-
-
 def _record_session(
     prepared: recording_plan.RecordingPlan,
     recording: Recording,
@@ -160,6 +154,16 @@ def _record_session(
             local=config.local,
             spark=prepared.find_side(label).spark,
         )
+        # Warn if the machine was busy before a session.
+        # The load average still includes the previous session; the sample does not.
+        if busy <= MAX_BUSY_SHARE:
+            warnings = []
+        else:
+            detail = "" if load is None else f", load {load:.2f} per core"
+            warnings = [
+                f"the machine was busy before the session: {100 * busy:.0f} % of its CPU in use{detail}"
+                f" (limit {100 * MAX_BUSY_SHARE:.0f} %)"
+            ]
         session = Session(
             label=label,
             session=number,
@@ -171,7 +175,7 @@ def _record_session(
             duration_s=round(time.monotonic() - started, 3),
             load_per_core=load,
             busy_share=busy,
-            warnings=_list_load_warnings(load, busy),
+            warnings=warnings,
             error=ended.error,
         )
         if ended.facts is not None:
@@ -195,27 +199,6 @@ def measure_busy_share() -> float:
     import psutil
 
     return round(float(psutil.cpu_percent(interval=SAMPLE_S)) / 100, 3)
-
-
-def _list_load_warnings(load: float | None, busy: float) -> list[str]:
-    """Warn if the machine was busy before a session; `load`: load average per core, `busy`: share of the CPU in use."""
-    # The load average still includes the previous session; the sample does not.
-    if busy <= MAX_BUSY_SHARE:
-        return []
-    detail = "" if load is None else f", load {load:.2f} per core"
-    return [
-        f"the machine was busy before the session: {100 * busy:.0f} % of its CPU in use{detail}"
-        f" (limit {100 * MAX_BUSY_SHARE:.0f} %)"
-    ]
-
-
-def _list_other_load_warnings(session: Session) -> list[str]:
-    shares = {"other programs": session.other_cpu_share, "other virtual machines": session.steal_share}
-    return [
-        f"{source} used the CPU during the session: {100 * share:.0f} % of it (limit {100 * MAX_OTHER_LOAD:.0f} %)"
-        for source, share in shares.items()
-        if share is not None and share > MAX_OTHER_LOAD
-    ]
 
 
 def _build_stand_ins(
@@ -259,7 +242,13 @@ def _store_session(
         session.spark_version, session.java_version = ended.facts["spark_version"], ended.facts["java_version"]
         load = ended.facts.get("load") or {}
         session.other_cpu_share, session.steal_share = load.get("other_cpu_share"), load.get("steal_share")
-        session.warnings += _list_other_load_warnings(session)
+        shares = {"other programs": session.other_cpu_share, "other virtual machines": session.steal_share}
+        other_load_warnings = [
+            f"{source} used the CPU during the session: {100 * share:.0f} % of it (limit {100 * MAX_OTHER_LOAD:.0f} %)"
+            for source, share in shares.items()
+            if share is not None and share > MAX_OTHER_LOAD
+        ]
+        session.warnings += other_load_warnings
 
 
 def format_power_times(executions: Sequence[dict[str, Any]], facts: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -234,11 +234,6 @@ def load_recording(folder: str | Path) -> Recording:
     recording = read_model_file(
         Recording, path, noun="recording", max_bytes=MAX_JOURNAL_BYTES, max_version=FORMAT_VERSION
     ).move_to(folder)
-    _check_recording(recording, path)
-    return recording
-
-
-def _check_recording(recording: Recording, path: Path) -> None:
     labels = recording.labels
     if len(set(labels)) != len(labels):
         raise InputError("a side is named twice", where=path, found=labels)
@@ -255,6 +250,7 @@ def _check_recording(recording: Recording, path: Path) -> None:
             raise InputError("the event log of a session is missing", where=path, found=f"{label} {number}: {log.name}")
         if not log.resolve().is_relative_to(root):
             raise InputError("the event log of a session is outside the recording", where=path, found=str(log.name))
+    return recording
 
 
 @dataclass(frozen=True)
@@ -302,7 +298,11 @@ def parse_sides(
     if not sides:
         raise ConfigError("nothing to record", where="--engine, --side", do="--engine spark --engine comet")
     for side in sides:
-        _check_side(side)
+        if side.engine not in ENGINES:
+            raise ConfigError("unknown engine", where="--engine, --side", found=side.engine[:80], allowed=list(ENGINES))
+        if not re.fullmatch(LABEL, side.label):
+            allowed = "letters, digits, _ . + -, at most 40, a letter or digit first"
+            raise ConfigError("not a label", where="--label, --side", found=side.label[:80], allowed=allowed)
     names = [side.label for side in sides]
     if len({name.lower() for name in names}) != len(names):
         raise ConfigError(
@@ -342,14 +342,6 @@ def parse_settings(pairs: Iterable[str], *, where: str = "--conf") -> dict[str, 
             raise ConfigError("the recorder sets this itself", where=where, found=key)
         settings[key] = value
     return settings
-
-
-def _check_side(side: RecordedSide) -> None:
-    if side.engine not in ENGINES:
-        raise ConfigError("unknown engine", where="--engine, --side", found=side.engine[:80], allowed=list(ENGINES))
-    if not re.fullmatch(LABEL, side.label):
-        allowed = "letters, digits, _ . + -, at most 40, a letter or digit first"
-        raise ConfigError("not a label", where="--label, --side", found=side.label[:80], allowed=allowed)
 
 
 @dataclass(frozen=True)
@@ -483,7 +475,14 @@ def prepare_recording(config: RecordConfig, *, say: Callable[[str], None], dry: 
     scale = config.scale if config.data is None or benchmark else None
     suite = benchmark.build_suite(scale, dry, say) if benchmark else query_suite.find_suite(config.queries)
     suite = suite.select(config.only)
-    _check_jar_option(config, sides)
+    # Refuse a jar that no side needs, or that is for one of two lines of Spark.
+    lines = {side.spark for side in sides if side.artifact is not None}
+    if config.comet_jar is not None and len(lines) != 1:
+        raise ConfigError(
+            "no side needs this jar" if not lines else "a jar is for one line of Spark, and the sides have several",
+            where="--comet-jar",
+            found=str(config.comet_jar),
+        )
     for line in {} if dry else dict.fromkeys(side.spark for side in sides):
         jvm.build_spark_environment(line, say=say)
     data = _find_query_data(config, scale, dry=dry, say=say)
@@ -494,17 +493,6 @@ def prepare_recording(config: RecordConfig, *, say: Callable[[str], None], dry: 
         if side.artifact is not None and not dry:
             jars[side.label] = engine_jars.resolve_jar(side.artifact, given=config.comet_jar, say=say)
     return RecordingPlan(config, suite, data, sides, jars)
-
-
-def _check_jar_option(config: RecordConfig, sides: Sequence[RecordedSide]) -> None:
-    """Refuse a jar that no side needs, or that is for one of two lines of Spark."""
-    lines = {side.spark for side in sides if side.artifact is not None}
-    if config.comet_jar is not None and len(lines) != 1:
-        raise ConfigError(
-            "no side needs this jar" if not lines else "a jar is for one line of Spark, and the sides have several",
-            where="--comet-jar",
-            found=str(config.comet_jar),
-        )
 
 
 def _find_query_data(config: RecordConfig, scale: float | None, *, dry: bool, say: Callable[[str], None]) -> QueryData:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,52 +48,45 @@ class FunctionTarget:
         try:
             async with limit:
                 if self._streams:
-                    return await _read_token_stream(self._workflow(prompt))
+                    # Read a generator's tokens; what is no text counts as a token.
+                    tokens = self._workflow(prompt)
+                    began, events = clock(), EventTimes()
+                    texts: list[str] = []
+                    async for token in tokens:
+                        events.add_event(token if isinstance(token, str) else "", clock())
+                        if isinstance(token, str):
+                            texts.append(token)
+                    timing = events.measure(began)
+                    return Reply(
+                        "ok",
+                        clock(),
+                        first_token=timing.first,
+                        first_output=timing.first_output,
+                        longest_gap_s=timing.longest_gap_s,
+                        itl_s=timing.itl_s,
+                        output_tokens=timing.streamed_tokens if events.n_events else 0,
+                        answer="".join(texts).encode(errors="replace") if len(texts) == events.n_events else None,
+                        streamed_tokens=timing.streamed_tokens,
+                        later_tokens=timing.later_tokens,
+                        event_tokens=timing.event_tokens,
+                        stream=timing.note,
+                    )
                 answer = await self._workflow(prompt)
-                return _reply_from_answer(answer, clock())
+                # Build the reply from a function's return value; a mapping may give LLM seconds and token counts.
+                ended = clock()
+                if not isinstance(answer, Mapping):
+                    return Reply(
+                        "ok", ended, answer=answer.encode(errors="replace") if isinstance(answer, str) else None
+                    )
+                llm_s = answer.get("llm_s")
+                calls = [float(duration_s) for duration_s in llm_s] if isinstance(llm_s, list | tuple) else None
+                counts = (_token_count(answer.get(name)) for name in ("input_tokens", "output_tokens"))
+                input_tokens, output_tokens = counts
+                return Reply("ok", ended, llm_s=calls, input_tokens=input_tokens, output_tokens=output_tokens)
         except Exception as error:  # noqa: BLE001 - any failure of user code is an outcome
             # A TimeoutError of the workflow is a failure; only our own time limit is a timeout.
             outcome = "timeout" if isinstance(error, TimeoutError) and limit.expired() else "failed"
             return Reply(outcome, clock(), detail=shorten_detail(f"{type(error).__name__}: {error}"))
-
-
-async def _read_token_stream(tokens: AsyncIterator[Any]) -> Reply:
-    """Read a generator's tokens; what is no text counts as a token."""
-    began, events = clock(), EventTimes()
-    texts: list[str] = []
-    async for token in tokens:
-        events.add_event(token if isinstance(token, str) else "", clock())
-        if isinstance(token, str):
-            texts.append(token)
-    timing = events.measure(began)
-    return Reply(
-        "ok",
-        clock(),
-        first_token=timing.first,
-        first_output=timing.first_output,
-        longest_gap_s=timing.longest_gap_s,
-        itl_s=timing.itl_s,
-        output_tokens=timing.streamed_tokens if events.n_events else 0,
-        answer="".join(texts).encode(errors="replace") if len(texts) == events.n_events else None,
-        streamed_tokens=timing.streamed_tokens,
-        later_tokens=timing.later_tokens,
-        event_tokens=timing.event_tokens,
-        stream=timing.note,
-    )
-
-
-def _reply_from_answer(answer: Any, ended: float) -> Reply:
-    """Build the reply from a function's return value; a mapping may give LLM seconds and token counts.
-
-    `ended`: Seconds when it returned.
-    """
-    if not isinstance(answer, Mapping):
-        return Reply("ok", ended, answer=answer.encode(errors="replace") if isinstance(answer, str) else None)
-    llm_s = answer.get("llm_s")
-    calls = [float(duration_s) for duration_s in llm_s] if isinstance(llm_s, list | tuple) else None
-    counts = (_token_count(answer.get(name)) for name in ("input_tokens", "output_tokens"))
-    input_tokens, output_tokens = counts
-    return Reply("ok", ended, llm_s=calls, input_tokens=input_tokens, output_tokens=output_tokens)
 
 
 def _token_count(count: Any) -> int | None:

@@ -247,7 +247,18 @@ class HttpTarget(ABC):
                     return await self.read_reply(response, sent)
                 return await _read_refusal(response)
         except Exception as error:  # noqa: BLE001 - any failure of a request is an outcome and does not end the sweep
-            return Reply(classify_error(error), clock(), status=status, detail=_format_error(error))
+            name = type(error).__name__
+            if isinstance(error, MalformedAnswerError | CutAnswerError | FailedAnswerError):
+                detail = shorten_detail(error)
+            elif isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+                detail = shorten_detail(
+                    f"its certificate is not trusted: set SSL_CERT_FILE to the authority's ({error})"
+                )
+            else:
+                # Its own text has the whole URL, with the secrets in its query.
+                text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+                detail = shorten_detail(f"{name}: {text}") if text else name
+            return Reply(classify_error(error), clock(), status=status, detail=detail)
 
 
 @dataclass
@@ -300,14 +311,3 @@ def classify_error(error: BaseException) -> str:
     if isinstance(error, CutAnswerError | aiohttp.ClientError | OSError | EOFError):
         return "cut"
     return "malformed"
-
-
-def _format_error(error: BaseException) -> str:
-    name = type(error).__name__
-    if isinstance(error, MalformedAnswerError | CutAnswerError | FailedAnswerError):
-        return shorten_detail(error)
-    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return shorten_detail(f"its certificate is not trusted: set SSL_CERT_FILE to the authority's ({error})")
-    # Its own text has the whole URL, with the secrets in its query.
-    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    return shorten_detail(f"{name}: {text}") if text else name
