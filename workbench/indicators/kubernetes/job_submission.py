@@ -331,16 +331,16 @@ def submit_objects(cluster: Cluster, objects: Sequence[Object]) -> list[CreatedO
         for manifest in (*others, job):
             cluster.create_object(manifest, dry_run=True)
     except ObjectExistsError as error:
-        raise _explain_existing_job(cluster, job) from error
+        raise ConfigError(
+            "this session already exists on the cluster",
+            where=f"context {cluster.context}, namespace {cluster.namespace}, Job {job['metadata']['name']}",
+            do="collect it: workbench indicators collect, with the session's folder; or delete the Job first",
+        ) from error
     created_objects: list[CreatedObject] = []
     try:
         created_objects.append(cluster.create_object(job))
-        owner = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": created_objects[0].name,
-            "uid": created_objects[0].uid,
-        }
+        name, uid = created_objects[0].name, created_objects[0].uid
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
         for manifest in others:
             manifest["metadata"]["ownerReferences"] = [owner]
             created_objects.append(cluster.create_object(manifest))
@@ -360,15 +360,6 @@ def delete_objects(cluster: Cluster, created_objects: Sequence[CreatedObject]) -
         except WorkbenchError:
             leftovers.append(target)
     return leftovers
-
-
-def _explain_existing_job(cluster: Cluster, job: Object) -> ConfigError:
-    name = job["metadata"]["name"]
-    return ConfigError(
-        "this session already exists on the cluster",
-        where=f"context {cluster.context}, namespace {cluster.namespace}, Job {name}",
-        do="collect it: workbench indicators collect, with the session's folder; or delete the Job first",
-    )
 
 
 @dataclass
@@ -399,48 +390,38 @@ class SessionWatch:
         there = collect_results(self.folder, self.cases, [], key=self.key).present
         self.watcher.report_start(there, len(slots))
         while True:
-            reason = self._check_once()
-            if reason is not None:
-                return reason
+            try:
+                # The Job is read before its pods, so that its final state applies to all of them.
+                job = self.cluster.get_job(build_object_name(self.session.session_id))
+                pods = self.cluster.list_pods(build_label_selector(self.session.session_id))
+                if self._handle_pods(pods):
+                    return "decided"
+            except ObjectNotFoundError:
+                raise RunFailedError("the Job no longer exists on the cluster", do="run the session again") from None
+            except ClusterUnreachableError:
+                self._failures += 1
+                if self._failures >= MAX_FAILURES:
+                    raise
+            else:
+                self._failures = 0
+                if (reason := _find_job_end(job)) is not None:
+                    return reason
             self.sleep(self.poll_s)
-
-    def _check_once(self) -> str | None:
-        """Look at the Job and its pods once; why the session is over, or null while it runs."""
-        try:
-            # The Job is read before its pods, so that its final state applies to all of them.
-            job = self.cluster.get_job(build_object_name(self.session.session_id))
-            pods = self.cluster.list_pods(build_label_selector(self.session.session_id))
-            decided = self._handle_pods(pods)
-        except ObjectNotFoundError:
-            raise RunFailedError("the Job no longer exists on the cluster", do="run the session again") from None
-        except ClusterUnreachableError:
-            self._failures += 1
-            if self._failures >= MAX_FAILURES:
-                raise
-            return None
-        self._failures = 0
-        return "decided" if decided else _find_job_end(job)
 
     def _handle_pods(self, pods: Sequence[Object]) -> bool:
         """Report problems of pods and collect finished ones; true if all verdicts are decided."""
         for pod in sorted(pods, key=lambda candidate: read_pod_index(candidate) or 0):
-            self._note_waiting_pod(pod)
+            if (problem := find_waiting_reason(pod)) is not None:
+                text, is_permanent = problem
+                # After a measured round, the problem can only be temporary.
+                if is_permanent and not self._measured:
+                    raise RunFailedError("cannot start a pod", where=read_pod_name(pod), found=text)
+                if text not in self._told:
+                    self._told.add(text)
+                    self.watcher.report_note(f"waiting: {text}")
             if is_over(pod) and read_pod_name(pod) not in self._over and self._collect_pod(pod):
                 return True
         return False
-
-    def _note_waiting_pod(self, pod: Object) -> None:
-        """Report once why a pod waits; raises if it can never start."""
-        problem = find_waiting_reason(pod)
-        if problem is None:
-            return
-        text, fatal = problem
-        # After a measured round, the problem can only be temporary.
-        if fatal and not self._measured:
-            raise RunFailedError("cannot start a pod", where=read_pod_name(pod), found=text)
-        if text not in self._told:
-            self._told.add(text)
-            self.watcher.report_note(f"waiting: {text}")
 
     def _collect_pod(self, pod: Object) -> bool:
         """Store a pod's round in the archive; true if all verdicts are decided."""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from workbench.core import data_files
 from workbench.core.errors import ConfigError, InputError, MissingToolError
@@ -21,12 +21,23 @@ from workbench.core.schema import StrictModel
 from workbench.kubernetes.manifests import LABEL_VALUE, RESOURCE_NAME, Object, build_object
 from workbench.sizing.deployment.replica_plan import ReplicaPlan
 
+_QUANTITY = (
+    re.compile(r"[1-9][0-9]{0,8}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"),
+    "a quantity of Kubernetes, such as 4, 500m or 16Gi",
+)
 # A Service's name begins with a letter, and names made of this one are longer.
-LABEL_PATTERN = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
-IMAGE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
-METRIC_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]{0,250}")
-VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
-QUANTITY_PATTERN = re.compile(r"[1-9][0-9]{0,8}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
+_LABEL = (
+    re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"),
+    "lower-case letters, digits and -, a letter first, at most 50",
+)
+_FORMS = {
+    **dict.fromkeys(("cpu", "memory", "shared_memory"), _QUANTITY),
+    **dict.fromkeys(("name", "namespace", "queue", "env_secret", "pull_secret", "cache_claim"), _LABEL),
+    "image": (re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}"), "an image reference, such as registry/name:tag"),
+    "gpu_resource": (RESOURCE_NAME, "domain/name, such as nvidia.com/gpu"),
+    "metric": (re.compile(r"[A-Za-z_][A-Za-z0-9_:.-]{0,250}"), "the name of a metric"),
+    "cache_variable": (re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}"), "the name of an environment variable"),
+}
 SCALING_HEADROOM = 0.8
 """Share of the requests in flight that a replica carries, at which another one is asked for."""
 PLACEHOLDER_IMAGE = "registry.example/model-server:1"
@@ -90,46 +101,12 @@ class ServiceSpec(StrictModel):
         profile = values.get("profile") if isinstance(values, dict) else None
         return PROFILES.get(profile, {}) | values if isinstance(profile, str) else values
 
-    @field_validator("cpu", "memory", "shared_memory")
+    @field_validator(*_FORMS)
     @classmethod
-    def _check_quantity(cls, value: str | None) -> str | None:
-        if value is not None and not QUANTITY_PATTERN.fullmatch(value):
-            raise ValueError("a quantity of Kubernetes, such as 4, 500m or 16Gi")
-        return value
-
-    @field_validator("name", "namespace", "queue", "env_secret", "pull_secret", "cache_claim")
-    @classmethod
-    def _check_label(cls, value: str | None) -> str | None:
-        if value is not None and not LABEL_PATTERN.fullmatch(value):
-            raise ValueError("lower-case letters, digits and -, a letter first, at most 50")
-        return value
-
-    @field_validator("image")
-    @classmethod
-    def _check_image(cls, value: str) -> str:
-        if not IMAGE_PATTERN.fullmatch(value):
-            raise ValueError("an image reference, such as registry/name:tag")
-        return value
-
-    @field_validator("gpu_resource")
-    @classmethod
-    def _check_resource(cls, value: str) -> str:
-        if not RESOURCE_NAME.fullmatch(value):
-            raise ValueError("domain/name, such as nvidia.com/gpu")
-        return value
-
-    @field_validator("metric")
-    @classmethod
-    def _check_metric(cls, value: str) -> str:
-        if not METRIC_PATTERN.fullmatch(value):
-            raise ValueError("the name of a metric")
-        return value
-
-    @field_validator("cache_variable")
-    @classmethod
-    def _check_variable(cls, value: str) -> str:
-        if not VARIABLE_PATTERN.fullmatch(value):
-            raise ValueError("the name of an environment variable")
+    def _check_form(cls, value: str | None, info: ValidationInfo) -> str | None:
+        pattern, allowed = _FORMS[str(info.field_name)]
+        if value is not None and not pattern.fullmatch(value):
+            raise ValueError(allowed)
         return value
 
     @field_validator("health", "liveness", "cache_path")
@@ -330,7 +307,7 @@ def check_manifests(objects: Sequence[dict[str, Any]], version: str | None, sche
 def choose_kubernetes_version(version: str | None) -> str:
     """The version of the schemas: the given one, or the newest."""
     validator = _load_validator()
-    versions = [_major_minor(release) for release in validator.utils.all_versions()]
+    versions = [".".join(release.split(".")[:2]) for release in validator.utils.all_versions()]
     if version is None:
         return versions[-1]
     match = VERSION_PATTERN.fullmatch(version)
@@ -342,10 +319,6 @@ def choose_kubernetes_version(version: str | None) -> str:
             allowed=f"{versions[0]} to {versions[-1]}",
         )
     return match[1]
-
-
-def _major_minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
 
 
 def _load_validator() -> Any:
@@ -372,30 +345,29 @@ def read_crd_schemas(paths: Sequence[Path]) -> Schemas:
         document = data_files.read_yaml_file(
             path, noun="CRD", max_bytes=MAX_CRD_BYTES, do="kubectl get crd NAME -o yaml"
         )
-        items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else [document]
-        for item in items if isinstance(items, list) else [None]:
-            schemas |= _read_definition(item, path)
-    return schemas
-
-
-def _read_definition(item: Any, path: Path) -> Schemas:
-    """Schemas of a CustomResourceDefinition's served versions, by API version and kind."""
-    try:
-        if item["kind"] != "CustomResourceDefinition":
-            raise ValueError
-        spec = item["spec"]
-        group, kind = str(spec["group"]), str(spec["names"]["kind"])
-        versions = [version for version in spec["versions"] if version["served"]]
-        schemas = {(f"{group}/{version['name']}", kind): version["schema"]["openAPIV3Schema"] for version in versions}
-    except (KeyError, TypeError, ValueError):
-        raise InputError(
-            "not a CustomResourceDefinition",
-            where=path,
-            allowed="apiextensions.k8s.io/v1",
-            do="kubectl get crd NAME -o yaml",
-        ) from None
-    if not all(isinstance(schema, dict) for schema in schemas.values()):
-        raise InputError("a schema of the CRD is no object", where=path)
+        items: Any = [document]
+        if isinstance(document, dict) and document.get("kind") == "List":
+            items = document.get("items")
+        for item in items if isinstance(items, list) else [{}]:
+            try:
+                if item["kind"] != "CustomResourceDefinition":
+                    raise ValueError
+                spec = item["spec"]
+                group, kind = str(spec["group"]), str(spec["names"]["kind"])
+                served = [one for one in spec["versions"] if one["served"]]
+                found = {
+                    (f"{group}/{version['name']}", kind): version["schema"]["openAPIV3Schema"] for version in served
+                }
+            except (KeyError, TypeError, ValueError):
+                raise InputError(
+                    "not a CustomResourceDefinition",
+                    where=path,
+                    allowed="apiextensions.k8s.io/v1",
+                    do="kubectl get crd NAME -o yaml",
+                ) from None
+            if not all(isinstance(schema, dict) for schema in found.values()):
+                raise InputError("a schema of the CRD is no object", where=path)
+            schemas |= found
     return schemas
 
 
@@ -411,9 +383,10 @@ def _find_schema_faults(manifest: dict[str, Any], schema: dict[str, Any]) -> lis
             _describe(error)
             for error in sorted(validator.iter_errors(manifest), key=lambda error: list(map(str, error.path)))
         ]
-    except (jsonschema.SchemaError, jsonschema.exceptions.UnknownType, re.error, RecursionError) as error:
-        return [f"the CRD's schema cannot be used: {type(error).__name__}"]
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+    except (
+        *(jsonschema.SchemaError, jsonschema.exceptions.UnknownType, re.error, RecursionError),
+        *(TypeError, ValueError, AttributeError, KeyError),
+    ) as error:
         return [f"the CRD's schema cannot be used: {type(error).__name__}"]
 
 
