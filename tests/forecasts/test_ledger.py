@@ -120,14 +120,14 @@ def test_files_that_are_no_ledger_are_refused(tmp_path: Path, monkeypatch: pytes
 def test_a_disk_that_is_full_leaves_the_lines_that_were_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_text(FORECAST)
-    write = os.write
+    write = os.pwrite
 
-    def write_half(handle: int, data: Any) -> int:
+    def write_half(handle: int, data: Any, offset: int) -> int:
         if len(data) < 200:
             raise OSError(28, "No space left on device")
-        return write(handle, data[: len(data) // 2])
+        return write(handle, data[: len(data) // 2], offset)
 
-    monkeypatch.setattr(os, "write", write_half)
+    monkeypatch.setattr(os, "pwrite", write_half)
     with pytest.raises(RunFailedError, match="cannot write the ledger"):
         append_entries(path, lambda ledger: [make_forecast(2)])
     assert path.read_text() == FORECAST

@@ -7,7 +7,6 @@ other line that cannot be read is an error with its number.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,11 +16,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, model_validator
 
-from workbench.core import locks, redaction
+from workbench.core import redaction
 from workbench.core.data_files import parse_json
-from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
+from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.files import default_out, read_up_to
 from workbench.core.formats import CONTROL_CHARACTERS
+from workbench.core.journal import Journal
 from workbench.core.schema import FiniteModel, check_format_version, validate_model
 
 FORMAT_VERSION = 2
@@ -169,13 +169,10 @@ def parse_ledger(content: bytes, where: object) -> Ledger:
     """
     *lines, rest = content.split(b"\n")
     n_torn_bytes = 0
-    if rest.strip():
-        try:
-            # A line that only lacks its end is whole: no beginning of an object reads as one.
-            parse_json(rest, noun=NOUN)
-            lines.append(rest)
-        except InputError:
-            n_torn_bytes = len(rest)
+    if _is_document(rest):
+        lines.append(rest)
+    elif rest.strip():
+        n_torn_bytes = len(rest)
     forecasts: dict[str, Forecast] = {}
     outcomes: dict[int, Outcome] = {}
     for number, line in enumerate(lines, 1):
@@ -195,6 +192,15 @@ def parse_ledger(content: bytes, where: object) -> Ledger:
             place = f"{where}, line {number}"
             raise InputError("an outcome of a forecast that does not exist", where=place, found=outcome.forecast)
     return Ledger(forecasts, tuple(outcomes.values()), n_torn_bytes)
+
+
+def _is_document(rest: bytes) -> bool:
+    """Whether a line only lacks its end: no beginning of an object reads as one."""
+    try:
+        parse_json(rest, noun=NOUN)
+    except InputError:
+        return False
+    return True
 
 
 def _parse_entry(line: bytes, where: str) -> Entry:
@@ -231,43 +237,35 @@ def append_entries(path: str | Path, choose: Callable[[Ledger], Sequence[Entry]]
     Other writers wait meanwhile, so that what `choose` decided still holds when its entries are written. They are on
     disk when this returns, all of them or none.
     """
-    path = Path(path)
+    path, busy = Path(path), f"another process writes the {NOUN}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # All entries or none: half of them would be an outcome of which nobody was told.
+        file = Journal(
+            path,
+            _encode_entry,
+            noun=f"the {NOUN}",
+            as_one=True,
+            busy=busy,
+            wait_s=_WAIT_S,
+            is_whole=_is_document,
+        )
     except OSError as error:
         do = "choose another file with --ledger FILE"
         raise ConfigError(f"cannot write the {NOUN}", where=path, found=error.strerror, do=do) from None
-    try:
-        lock = locks.lock_path(path, f"another process writes the {NOUN}", wait_s=_WAIT_S)
-        try:
-            ledger = read_ledger(path)
-            entries = choose(ledger)
-            if entries:
-                _write_lines(handle, path, ledger.n_torn_bytes, entries)
-            return ledger
-        finally:
-            os.close(lock)
-    finally:
-        os.close(handle)
+    with file:
+        ledger = read_ledger(path)
+        entries = choose(ledger)
+        n_new_bytes = sum(len(_encode_entry(entry)) for entry in entries)
+        if entries and path.stat().st_size - ledger.n_torn_bytes + n_new_bytes > MAX_LEDGER_BYTES:
+            do = "begin another one with --ledger FILE"
+            allowed = f"at most {MAX_LEDGER_BYTES >> 20} MiB"
+            raise ConfigError(f"the {NOUN} is full", where=path, allowed=allowed, do=do)
+        for entry in entries:
+            file.put(entry)
+        file.flush(sync=True)
+        return ledger
 
 
-def _write_lines(handle: int, path: Path, n_torn_bytes: int, entries: Sequence[Entry]) -> None:
-    text = "".join(json.dumps(entry.model_dump(mode="json"), ensure_ascii=False) + "\n" for entry in entries).encode()
-    end = os.fstat(handle).st_size - n_torn_bytes
-    if end + len(text) > MAX_LEDGER_BYTES:
-        do = "begin another one with --ledger FILE"
-        allowed = f"at most {MAX_LEDGER_BYTES >> 20} MiB"
-        raise ConfigError(f"the {NOUN} is full", where=path, allowed=allowed, do=do)
-    try:
-        os.ftruncate(handle, end)
-        if end and os.pread(handle, 1, end - 1) != b"\n":
-            text = b"\n" + text
-        remainder = memoryview(text)
-        while remainder:
-            remainder = remainder[os.write(handle, remainder) :]
-        os.fsync(handle)
-    except OSError as error:
-        # Whole lines or none: half of them would be an outcome of which nobody was told.
-        os.ftruncate(handle, end)
-        raise RunFailedError(f"cannot write the {NOUN}", where=path, found=error.strerror) from None
+def _encode_entry(entry: Entry) -> bytes:
+    return json.dumps(entry.model_dump(mode="json"), ensure_ascii=False).encode() + b"\n"

@@ -337,7 +337,7 @@ def test_a_node_that_went_while_no_watch_was_there_is_gone() -> None:
 
 
 def test_what_others_hold_is_written_when_it_changes_and_known_again_after_a_restart(tmp_path: Path) -> None:
-    file = run_records.LineAppender(tmp_path / "observed.jsonl")
+    file = run_records.open_observations(tmp_path / "observed.jsonl")
     own = ("ours",)
     held = ForeignPods("st-00000001", own, file.put, list[str]().append)
     sink = held.build_sink()

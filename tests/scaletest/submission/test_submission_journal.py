@@ -1,4 +1,4 @@
-"""The journal by itself: durable first, mended after a kill, one writer."""
+"""The journal by itself: durable first, and one writer."""
 
 from __future__ import annotations
 
@@ -49,18 +49,6 @@ def test_notes_are_written_in_order_and_all_by_the_end(tmp_path: Path) -> None:
     journal.close()
     found = run_records.read_lines(tmp_path / run_records.JOURNAL, run_records.JournalLine)
     assert [one.index for one in found] == list(range(5000))
-
-
-@pytest.mark.parametrize("cut", [b'{"type":"int', b"\x00\x00", b'{"type":"intent","index":7,"at_ns":1}'])
-def test_a_line_that_a_kill_cut_is_gone_before_the_next_is_written(cut: bytes, tmp_path: Path) -> None:
-    begun, acked = [run_records.Begun(RUN, 1, 1), run_records.Intent(3, 1)], run_records.Acked(3, 1, 2, 201)
-    whole = b"".join(map(run_records.encode_line, begun))
-    (tmp_path / run_records.JOURNAL).write_bytes(whole + cut)
-    journal = SubmissionJournal(tmp_path)
-    journal.write_soon(acked)
-    journal.close()
-    assert (tmp_path / run_records.JOURNAL).read_bytes() == whole + run_records.encode_line(acked)
-    assert read_journal(tmp_path).acked == {3}
 
 
 def test_what_is_known_of_each_workload(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.kubernetes.client import Target
 from workbench.runs import run_folder
-from workbench.scaletest.analysis import raw_tables, run_analysis
+from workbench.scaletest.analysis import raw_tables, run_analysis, run_figures
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety.cluster_facts import ClusterFacts
@@ -112,7 +112,7 @@ class Simulated:
         return CleanupResult(self.plan.run, ("tests",), {})
 
     def _conclude(self, folder: Path) -> Any:
-        reasons = run_analysis._read_run_notes(folder)[1]
+        reasons = run_figures._read_run_notes(folder)[1]
         run_folder.load_run(folder).conclude("invalid" if reasons else "valid", reasons, "It was simulated.")
         return SimpleNamespace(reasons=reasons, warnings=(), answer="simulated", quantile=lambda step, share: None)
 

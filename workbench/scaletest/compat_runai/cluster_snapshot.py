@@ -251,8 +251,9 @@ def append_observations(folder: Path, lists: Lists, snapshot: Snapshot, arrival_
     for event in lists.get("events", ()):
         found += _event_observations(event, owners, arrival_ns)
     new = [seen for seen in found if (seen.resource, seen.uid, seen.transition) not in keys]
-    with path.open("ab") as file:
-        file.write(b"".join(map(run_records.encode_line, new)))
+    with run_records.open_observations(path) as file:
+        for line in new:
+            file.put(line)
     return len(new)
 
 

@@ -1,32 +1,30 @@
-"""JSON-line files of a run (journal, observations, health): records, reader, tail and appender."""
+"""JSON-line files of a run (journal, observations, health): their records, which are written and read here."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workbench.core import files
+from workbench.core import files, journal
 from workbench.core.errors import InputError, RunFailedError
+from workbench.core.journal import Journal, LineTail
 from workbench.scaletest.cluster_api.connection import now_ns
 
 JOURNAL = "journal.jsonl"
 OBSERVED = "observed.jsonl"
 HEALTH = "health.jsonl"
-MAX_LINE_BYTES = 1 << 20
 _ENCODER = msgspec.json.Encoder()
-_BLOCK = 4 << 20
-SPILL_BYTES = 1 << 20
 MAX_NOTES = 1000
 CONDITIONS_FILE = "test.json"
 SCENARIO_FILE = "scenario.yaml"
 # `provider` of an imported run, which has its own milestones and no observations.
 IMPORTED = "imported"
 _MAX_BYTES = 4 << 20
+_ON_FULL_DISK = "free some space and resume in the same folder: earlier lines are intact"
 
 
 class Begun(msgspec.Struct, tag_field="type", tag="begun", omit_defaults=True):
@@ -252,131 +250,35 @@ def encode_line(record: msgspec.Struct) -> bytes:
 
 def read_lines(path: Path, kind: Any) -> Iterator[Any]:
     """Read the records of a file, in order; none if the file does not exist."""
-    if not path.is_file():
-        return
     decoder = msgspec.json.Decoder(kind)
-    with path.open("rb") as file:
-        yield from _decode_lines(file, decoder, path)
-
-
-def _decode_lines(file: IO[bytes], decoder: Any, path: Path) -> Iterator[Any]:
-    """Decode a file of JSON lines record by record; a last line without its end, cut by a kill, is left out."""
-    number = 0
-    while text := file.readline(MAX_LINE_BYTES):
-        number += 1
-        if not text.endswith(b"\n"):
-            if file.read(1):
-                raise InputError(
-                    "a line is too long", where=f"{path}, line {number}", allowed=f"{MAX_LINE_BYTES} bytes"
-                )
-            return  # cut by a kill
+    for number, line in journal.read_lines(path):
         try:
-            yield decoder.decode(text)
+            yield decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(
-                "not a record of a scale test", where=f"{path}, line {number}", found=str(error)[:200]
-            ) from None
+            where = f"{path}, line {number}"
+            raise InputError("not a record of a scale test", where=where, found=str(error)[:200]) from None
 
 
-class LineTail:
-    """New lines of a growing file."""
-
-    def __init__(self, path: Path, kind: Any) -> None:
-        self._path, self._decoder = path, msgspec.json.Decoder(kind)
-        self._at = 0
-        self._rest = b""
-
-    def read_new(self) -> Iterator[Any]:
-        """Lines since the last call, up to one block per call; none while the file does not exist."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                text = file.read(_BLOCK)
-        except FileNotFoundError:
-            return
-        self._at += len(text)
-        *lines, self._rest = (self._rest + text).split(b"\n")
-        for line in lines:
-            if line:
-                yield self._decoder.decode(line)
+def follow_lines(path: Path, kind: Any) -> LineTail[Any]:
+    """The records of a file that grows, as they are added."""
+    return LineTail(path, msgspec.json.Decoder(kind).decode)
 
 
-class LineAppender:
-    """Appends lines to a file; an incomplete last line of a killed writer is removed first."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._buffer, self._size = path, list[bytes](), 0
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._end = truncate_torn_line(self._file)
-        except OSError as error:
-            raise self._build_write_error(error) from None
-
-    def put(self, record: msgspec.Struct) -> None:
-        """Add a line; written with the next `flush` or when the buffer is full."""
-        text = encode_line(record)
-        self._buffer.append(text)
-        self._size += len(text)
-        if self._size >= SPILL_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write all buffered lines to the file."""
-        if not self._buffer:
-            return
-        text, written = b"".join(self._buffer), 0
-        self._buffer, self._size = [], 0
-        try:
-            while written < len(text):
-                written += os.pwrite(self._file, memoryview(text)[written:], self._end + written)
-        except OSError as error:
-            # Keep complete lines only.
-            self._end += text.rfind(b"\n", 0, written) + 1
-            os.ftruncate(self._file, self._end)
-            raise self._build_write_error(error) from None
-        self._end += written
-
-    def close(self) -> None:
-        """Write buffered lines and close the file."""
-        if self._file < 0:
-            return
-        try:
-            self.flush()
-        finally:
-            os.close(self._file)
-            self._file = -1
-
-    def _build_write_error(self, error: OSError) -> RunFailedError:
-        return RunFailedError(
-            "cannot write observations",
-            where=self.path,
-            found=error.strerror or type(error).__name__,
-            do="free some space and resume in the same folder: earlier lines are intact",
-        )
-
-
-def truncate_torn_line(file: int) -> int:
-    """Remove an incomplete last line, left by a killed process; returns the end of the last complete one."""
-    size = end = os.fstat(file).st_size
-    while end > 0:
-        begin = max(0, end - (64 << 10))
-        position = os.pread(file, end - begin, begin).rfind(b"\n")
-        if position >= 0:
-            end = begin + position + 1
-            break
-        end = begin
-    if end < size:
-        os.ftruncate(file, end)
-    return end
+def open_observations(path: Path) -> Journal[msgspec.Struct]:
+    """Open a file of a sampler for more lines."""
+    return Journal(path, encode_line, noun="observations", do=_ON_FULL_DISK)
 
 
 class RunFiles:
     """Observation and health files of a run."""
 
     def __init__(self, folder: Path) -> None:
-        self.observed = LineAppender(folder / OBSERVED)
-        self.health = LineAppender(folder / HEALTH)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.observed, self.health = (open_observations(folder / name) for name in (OBSERVED, HEALTH))
+        except OSError as error:
+            found = error.strerror or type(error).__name__
+            raise RunFailedError("cannot write observations", where=folder, found=found, do=_ON_FULL_DISK) from None
         self._notes = 0
 
     def note(self, text: str, *, spoils: bool = False) -> None:

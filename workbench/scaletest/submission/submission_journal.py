@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import threading
 from collections.abc import Iterable
@@ -15,9 +14,9 @@ import msgspec
 
 from workbench.core import locks
 from workbench.core.errors import InputError, RunFailedError
+from workbench.core.journal import Journal
 from workbench.scaletest.observation import run_records
 
-LOCK_FILE = ".submitting"
 _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
@@ -79,11 +78,13 @@ class SubmissionJournal:
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / run_records.JOURNAL
-        self._lock = locks.lock_path(Path(folder) / LOCK_FILE, "another process is submitting in this folder")
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        run_records.truncate_torn_line(self._file)
-        self._queue: queue.SimpleQueue[tuple[bytes, _Waiter | None] | None] = queue.SimpleQueue()
-        self._error: OSError | None = None
+        busy = "another process is submitting in this folder"
+        try:
+            self._file = Journal(self.path, run_records.encode_line, noun="the journal", busy=busy, mode=0o600)
+        except OSError as error:
+            raise RunFailedError("cannot write the journal", where=self.path, found=error.strerror) from None
+        self._queue: queue.SimpleQueue[tuple[Iterable[msgspec.Struct], _Waiter | None] | None] = queue.SimpleQueue()
+        self._error: RunFailedError | None = None
         self._thread = threading.Thread(target=self._write_batches, name="journal", daemon=True)
         self._thread.start()
 
@@ -91,19 +92,18 @@ class SubmissionJournal:
         """Write records and wait until they are on disk."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        self._queue.put((b"".join(map(run_records.encode_line, lines)), (loop, waiter)))
+        self._queue.put((list(lines), (loop, waiter)))
         await waiter
 
     def write_soon(self, line: msgspec.Struct) -> None:
         """Write a record without fsync: it survives a crash of the process, not of the machine."""
-        self._queue.put((run_records.encode_line(line), None))
+        self._queue.put(([line], None))
 
     def close(self) -> None:
         """Write what is left, and let others in."""
         self._queue.put(None)
         self._thread.join()
-        os.close(self._file)
-        os.close(self._lock)
+        self._file.close()
 
     def _write_batches(self) -> None:
         going = True
@@ -112,29 +112,24 @@ class SubmissionJournal:
             while not self._queue.empty():
                 batch.append(self._queue.get())
             going = None not in batch
-            lines = [entry for entry in batch if entry is not None]
-            waiters = [waiter for _, waiter in lines if waiter is not None]
+            entries = [entry for entry in batch if entry is not None]
+            waiters = [waiter for _, waiter in entries if waiter is not None]
             try:
                 if self._error is None:
-                    _write_all(self._file, b"".join(text for text, _ in lines))
-                    if waiters or not going:
-                        os.fsync(self._file)
-            except OSError as error:
+                    for lines, _ in entries:
+                        for line in lines:
+                            self._file.put(line)
+                    self._file.flush(sync=bool(waiters) or not going)
+            except RunFailedError as error:
                 self._error = error
             for loop, waiter in waiters:
-                loop.call_soon_threadsafe(_resolve_waiter, waiter, self._error, self.path)
+                loop.call_soon_threadsafe(_resolve_waiter, waiter, self._error)
 
 
-def _resolve_waiter(waiter: asyncio.Future[None], error: OSError | None, path: Path) -> None:
+def _resolve_waiter(waiter: asyncio.Future[None], error: RunFailedError | None) -> None:
     if waiter.done():
         return
     if error is None:
         waiter.set_result(None)
     else:
-        waiter.set_exception(RunFailedError("cannot write the journal", where=path, found=error.strerror))
-
-
-def _write_all(file: int, text: bytes) -> None:
-    remainder = memoryview(text)
-    while remainder:
-        remainder = remainder[os.write(file, remainder) :]
+        waiter.set_exception(error)
