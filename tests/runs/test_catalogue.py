@@ -22,7 +22,7 @@ from workbench.core import redaction
 from workbench.core.errors import InputError
 from workbench.core.files import OUT_VARIABLE
 from workbench.core.locks import find_holder, release_lock
-from workbench.runs import catalogue, run_folder
+from workbench.runs import catalogue, run_folder, run_stores
 from workbench.runs.run_folder import read_start_time
 
 
@@ -311,6 +311,25 @@ def test_a_run_that_ends_while_it_is_looked_at_is_shown_as_it_ended(
     monkeypatch.setattr(run_folder, "find_holder", ends)
     (found,) = catalogue.list_runs(tmp_path)
     assert (found.state, found.record["answer"]) == ("succeeded", "Done.")
+
+
+def test_a_run_that_ends_and_goes_while_it_is_looked_at_is_told_and_the_others_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, kept_run = (run_folder.start_run("lore", tmp_path) for _ in range(2))
+    read_state = run_stores.LocalStore.read_state
+
+    def remove(store: run_stores.LocalStore, root: str, record: dict[str, Any]) -> str:
+        if Path(root) != gone.folder:
+            return read_state(store, root, record)
+        gone.conclude("valid", [], "Done.")
+        (gone.folder / run_folder.RECORD_FILE).unlink()
+        return "succeeded"
+
+    monkeypatch.setattr(run_stores.LocalStore, "read_state", remove)
+    told: list[InputError] = []
+    assert [run.run_id for run in catalogue.list_runs(tmp_path, unreadable=told.append)] == [kept_run.run_id]
+    assert "not a run folder" in str(told[0])
 
 
 def test_a_figure_that_json_does_not_have_is_printed_as_null(

@@ -24,8 +24,6 @@ _Record = TypeVar("_Record")
 class Journal(Generic[_Record]):
     """An append-only file of lines; nothing of it changes before the first line is written.
 
-    Opening it raises OSError, writing RunFailedError.
-
     `encode`: The line of a record, with its end.
     `noun`, `do`: Words of the errors.
     `as_one`: What waits is written by `flush` alone, all of it or nothing; by default what there is room for stays.
@@ -49,7 +47,8 @@ class Journal(Generic[_Record]):
         self.path, self._encode, self._is_whole = path, encode, is_whole
         self._noun, self._do, self._as_one = noun, do, as_one
         self._waiting, self._n_waiting_bytes = list[bytes](), 0
-        with contextlib.ExitStack() as handles:
+        with contextlib.ExitStack() as handles, self._name_errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
             handles.callback(os.close, self._file)
             if busy is not None:
@@ -69,29 +68,37 @@ class Journal(Generic[_Record]):
         """Write the lines that wait; with `sync` they survive a crash of the machine, too."""
         text, n_written = b"".join(self._waiting), 0
         self._waiting, self._n_waiting_bytes = [], 0
-        try:
-            if text and (n_rest := os.fstat(self._file).st_size - self._end) > 0:
-                if self._is_whole is not None and self._is_whole(os.pread(self._file, n_rest, self._end)):
-                    self._end, text = self._end + n_rest, b"\n" + text
-                else:
+        with self._name_errors():
+            try:
+                if text and (n_rest := os.fstat(self._file).st_size - self._end) > 0:
+                    if self._is_whole is not None and self._is_whole(os.pread(self._file, n_rest, self._end)):
+                        self._end, text = self._end + n_rest, b"\n" + text
+                    else:
+                        os.ftruncate(self._file, self._end)
+                while n_written < len(text):
+                    n_written += os.pwrite(self._file, memoryview(text)[n_written:], self._end + n_written)
+                if sync:
+                    os.fsync(self._file)
+                self._end += n_written
+            except OSError:
+                self._end += 0 if self._as_one else text.rfind(b"\n", 0, n_written) + 1
+                with contextlib.suppress(OSError):
                     os.ftruncate(self._file, self._end)
-            while n_written < len(text):
-                n_written += os.pwrite(self._file, memoryview(text)[n_written:], self._end + n_written)
-            if sync:
-                os.fsync(self._file)
-        except OSError as error:
-            self._end += 0 if self._as_one else text.rfind(b"\n", 0, n_written) + 1
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._end)
-            found = error.strerror or type(error).__name__
-            raise RunFailedError(f"cannot write {self._noun}", where=self.path, found=found, do=self._do) from None
-        self._end += n_written
+                raise
 
     def close(self) -> None:
         """Write what waits, close the file, and let others in; again does nothing."""
         with self._handles:
             if self._waiting:
                 self.flush()
+
+    @contextlib.contextmanager
+    def _name_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            found = error.strerror or type(error).__name__
+            raise RunFailedError(f"cannot write {self._noun}", where=self.path, found=found, do=self._do) from None
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, mo
 
 from workbench.core import redaction
 from workbench.core.data_files import parse_json
-from workbench.core.errors import ConfigError, InputError, WorkbenchError
+from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.core.files import default_out, read_up_to
 from workbench.core.formats import CONTROL_CHARACTERS
 from workbench.core.journal import Journal
@@ -239,7 +239,6 @@ def append_entries(path: str | Path, choose: Callable[[Ledger], Sequence[Entry]]
     """
     path, busy = Path(path), f"another process writes the {NOUN}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         # All entries or none: half of them would be an outcome of which nobody was told.
         file = Journal(
             path,
@@ -250,9 +249,9 @@ def append_entries(path: str | Path, choose: Callable[[Ledger], Sequence[Entry]]
             wait_s=_WAIT_S,
             is_whole=_is_document,
         )
-    except OSError as error:
+    except RunFailedError as error:
         do = "choose another file with --ledger FILE"
-        raise ConfigError(f"cannot write the {NOUN}", where=path, found=error.strerror, do=do) from None
+        raise ConfigError(error.what, where=path, found=error.facts["found"], do=do) from None
     with file:
         ledger = read_ledger(path)
         entries = choose(ledger)

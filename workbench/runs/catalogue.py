@@ -261,17 +261,22 @@ def build_stored_run(run: run_folder.Run) -> StoredRun:
 
 def _read_stored_run(store: Store, root: str, record_name: str = run_folder.RECORD_FILE) -> StoredRun:
     path = f"{root}/{record_name}"
-    try:
-        content = store.read_bytes(path, run_folder.MAX_RECORD_BYTES)
-    except FileNotFoundError as error:
-        raise InputError("not a run folder", where=store.display_path(root), found=f"no {record_name}") from error
-    except OSError as error:
-        raise InputError("unreadable run record", where=store.display_path(path), found=format_error(error)) from error
-    record = parse_record(content, store.display_path(path))
+
+    def read_record() -> dict[str, Any]:
+        where = store.display_path(path)
+        try:
+            content = store.read_bytes(path, run_folder.MAX_RECORD_BYTES)
+        except FileNotFoundError as error:
+            raise InputError("not a run folder", where=store.display_path(root), found=f"no {record_name}") from error
+        except OSError as error:
+            raise InputError("unreadable run record", where=where, found=format_error(error)) from error
+        return parse_record(content, where)
+
+    record = read_record()
     state = store.read_state(root, record)
     if record["status"] == "running" and state not in ("running", "died", "unfinished"):
         # The run ended in between: read the final record.
-        record = parse_record(store.read_bytes(path, run_folder.MAX_RECORD_BYTES), store.display_path(path))
+        record = read_record()
     return StoredRun(store.display_path(root), record, state, store, root)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from workbench.core.errors import ConfigError
+from workbench.core.errors import ConfigError, RunFailedError
 from workbench.core.journal import Journal, read_lines
 from workbench.core.user_code import import_user_module
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
@@ -159,13 +159,9 @@ class SearchJournal:
         self._known: list[tuple[Part, bool]] = []
         try:
             self._file = Journal(path, _encode_line, noun="the journal", busy="another search writes this journal")
-        except OSError as error:
-            raise ConfigError(
-                "cannot write the journal",
-                where=f"--journal {path}",
-                found=error.strerror,
-                do="name a file in a folder that you can write to",
-            ) from error
+        except RunFailedError as error:
+            found, do = error.facts["found"], "name a file in a folder that you can write to"
+            raise ConfigError(error.what, where=f"--journal {path}", found=found, do=do) from error
         try:
             self._resume({"format": FORMAT, **identity})
         except BaseException:

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.core import files, journal
-from workbench.core.errors import InputError, RunFailedError
+from workbench.core.errors import InputError
 from workbench.core.journal import Journal, LineTail
 from workbench.scaletest.cluster_api.connection import now_ns
 
@@ -273,12 +273,8 @@ class RunFiles:
     """Observation and health files of a run."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.observed, self.health = (open_observations(folder / name) for name in (OBSERVED, HEALTH))
-        except OSError as error:
-            found = error.strerror or type(error).__name__
-            raise RunFailedError("cannot write observations", where=folder, found=found, do=_ON_FULL_DISK) from None
+        self.observed = open_observations(folder / OBSERVED)
+        self.health = open_observations(folder / HEALTH)
         self._notes = 0
 
     def note(self, text: str, *, spoils: bool = False) -> None:

@@ -79,10 +79,7 @@ class SubmissionJournal:
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / run_records.JOURNAL
         busy = "another process is submitting in this folder"
-        try:
-            self._file = Journal(self.path, run_records.encode_line, noun="the journal", busy=busy, mode=0o600)
-        except OSError as error:
-            raise RunFailedError("cannot write the journal", where=self.path, found=error.strerror) from None
+        self._file = Journal(self.path, run_records.encode_line, noun="the journal", busy=busy, mode=0o600)
         self._queue: queue.SimpleQueue[tuple[Iterable[msgspec.Struct], _Waiter | None] | None] = queue.SimpleQueue()
         self._error: RunFailedError | None = None
         self._thread = threading.Thread(target=self._write_batches, name="journal", daemon=True)
