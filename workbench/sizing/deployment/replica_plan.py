@@ -114,9 +114,25 @@ def size_deployment(
         if gpus is None:
             raise ConfigError("nothing says how many GPUs", do="give the folder of a sweep, or --gpus N")
         return DeploymentSize(gpus, in_flight, [f"{gpus} GPUs as given."])
-    # Load the estimate that asks for most GPUs, the points it rests on, and notes on the verification. A target without
-    # an answer may need more than all others: refused, unless the user names the GPUs.
-    partly = gpus is not None
+    binding, points, notes = _load_binding_estimate(sweep, partly=gpus is not None)
+    if binding["test_gpus"] % gpus_per_replica:
+        raise ConfigError(
+            "the sweep did not run on whole replicas",
+            where="--gpus-per-replica",
+            found=f"{gpus_per_replica}; measured on {binding['test_gpus']} GPUs",
+            do="measure on a multiple of a replica's GPUs",
+        )
+    carried = in_flight if in_flight is not None else estimate_in_flight_per_replica(binding, points, gpus_per_replica)
+    return DeploymentSize(
+        gpus or int(binding["recommended"]), carried, [*_format_recommendation_notes(binding, gpus), *notes]
+    )
+
+
+def _load_binding_estimate(sweep: Path, *, partly: bool) -> tuple[dict[str, Any], pl.DataFrame, list[str]]:
+    """Load the estimate that asks for most GPUs, the points it rests on, and notes on the verification.
+
+    A target without an answer may need more than all others: refused, unless the user names the GPUs.
+    """
     from workbench.runs import run_folder
     from workbench.sizing.estimation import sweep_store
     from workbench.sizing.tables import POINTS, VERIFICATION
@@ -134,24 +150,7 @@ def size_deployment(
     notes = []
     if VERIFICATION.path(run.tables_folder).is_file():
         notes = [_format_verification_note(row) for row in run.read_table(VERIFICATION).iter_rows(named=True)]
-    binding, points, notes = (
-        max(answered, key=lambda row: (row["recommended"], row["gpus"] or 0)),
-        run.read_table(POINTS),
-        notes,
-    )
-    if binding["test_gpus"] % gpus_per_replica:
-        raise ConfigError(
-            "the sweep did not run on whole replicas",
-            where="--gpus-per-replica",
-            found=f"{gpus_per_replica}; measured on {binding['test_gpus']} GPUs",
-            do="measure on a multiple of a replica's GPUs",
-        )
-    carried = in_flight if in_flight is not None else estimate_in_flight_per_replica(binding, points, gpus_per_replica)
-    answer = f"{binding['target']} for {_format_load(binding)}: {binding['recommended']} GPUs recommended"
-    notes = [f"{answer} ({binding['verdict']}).", *([] if gpus is None else [f"{gpus} GPUs as given instead."])]
-    if binding["reason"]:
-        notes.append(binding["reason"])
-    return DeploymentSize(gpus or int(binding["recommended"]), carried, [*notes, *notes])
+    return max(answered, key=lambda row: (row["recommended"], row["gpus"] or 0)), run.read_table(POINTS), notes
 
 
 def estimate_in_flight_per_replica(
@@ -184,3 +183,11 @@ def _format_verification_note(row: dict[str, Any]) -> str:
 
 def _format_load(row: dict[str, Any]) -> str:
     return f"{row['load']:g} {'users' if row['load_unit'] == 'users' else 'arrivals a second'}"
+
+
+def _format_recommendation_notes(binding: dict[str, Any], gpus: int | None) -> list[str]:
+    answer = f"{binding['target']} for {_format_load(binding)}: {binding['recommended']} GPUs recommended"
+    notes = [f"{answer} ({binding['verdict']}).", *([] if gpus is None else [f"{gpus} GPUs as given instead."])]
+    if binding["reason"]:
+        notes.append(binding["reason"])
+    return notes
