@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from workbench.core.child_process import ChildProcess, kill_process_tree, run_command
-from workbench.core.errors import MissingToolError, RunFailedError
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError, WorkbenchError
 
 LIMIT_S = 60.0
 # Starts another, in the same session, that nothing but a kill ends; both tell their numbers.
@@ -174,3 +174,25 @@ def test_a_stranger_with_the_same_number_is_spared() -> None:
     with ChildProcess(python("import time; time.sleep(600)"), grace_s=0) as child:
         kill_process_tree(child.pid, started_s=0.0)
         assert child.is_running
+
+
+def test_a_child_answers_line_by_line_and_one_that_has_ended_is_told() -> None:
+    code = "import sys\nfor line in sys.stdin: print(line.strip() * 30_000, flush=True)"
+    with ChildProcess(python(code), name="the echo", with_stdin=True, max_line_bytes=1 << 20) as child:
+        assert [child.ask(word) for word in ("abc", "d")] == ["abc" * 30_000, "d" * 30_000]
+        child.end()
+        with pytest.raises(RunFailedError, match=r"(?s)the echo ended.*exit code 0"):
+            child.ask("e")
+
+
+@pytest.mark.parametrize(("code", "kind"), [(2, ConfigError), (3, RunFailedError)])
+def test_an_error_of_the_workbench_in_a_child_is_raised_as_if_it_had_been_raised_here(
+    code: int, kind: type[WorkbenchError]
+) -> None:
+    told = kind("no such resource", where="--kind", found="nothings", do="list them")
+    with (
+        ChildProcess(python(f"import sys; print({str(told)!r}, file=sys.stderr); sys.exit({code})")) as child,
+        pytest.raises(kind) as failed,
+    ):
+        child.wait_for_line(bool, timeout_s=LIMIT_S)
+    assert (failed.value.what, failed.value.facts) == (told.what, told.facts)

@@ -7,10 +7,13 @@ thread that started it dies (`die_with_parent`, Linux).
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import ctypes
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from workbench.core.errors import MissingToolError, RunFailedError
+from workbench.core.errors import ConfigError, ExitCode, MissingToolError, RunFailedError
 
 KILL_LIMIT_S = 10.0
 MAX_OUTPUT_BYTES = 1 << 20
@@ -32,6 +35,7 @@ MAX_LINE_BYTES = 64 << 10
 _POLL_S = 0.02
 _READER_LIMIT_S = 5.0
 _SHOWN_LINES = 12
+_FACT = re.compile(r"  (where|found|allowed|do): (.*)")
 _SET_PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
 OnLine = Callable[[str], None]
 
@@ -95,9 +99,11 @@ def run_command(
 class ChildProcess:
     """A running child: a context manager that ends it, and everything that it started.
 
+    `name`: What errors call it; by default its program or module.
     `output`: File that gets what it prints, appended; then nothing is captured here.
     `on_line`, `on_error_line`: Called with each line of stdout and stderr, in a thread of their own.
     `max_output_bytes`: What is kept of stdout: its first part; of stderr its last lines.
+    `max_line_bytes`: Where a longer line is cut in two.
     `ends_with_thread`: Have the kernel kill it when the thread that starts it dies, even by SIGKILL (Linux).
 
     >>> code = "import sys; print('ready', flush=True); sys.stdin.read()"
@@ -112,6 +118,7 @@ class ChildProcess:
         self,
         command: Sequence[str | Path],
         *,
+        name: str | None = None,
         cwd: str | Path | None = None,
         env: Mapping[str, str] | None = None,
         output: str | Path | None = None,
@@ -119,14 +126,15 @@ class ChildProcess:
         on_line: OnLine | None = None,
         on_error_line: OnLine | None = None,
         max_output_bytes: int = MAX_OUTPUT_BYTES,
+        max_line_bytes: int = MAX_LINE_BYTES,
         pass_fds: Sequence[int] = (),
         ends_with_thread: bool = False,
         is_detached: bool = False,
         grace_s: float = KILL_LIMIT_S,
         do: str | None = None,
     ) -> None:
-        self.name = _name_command(command)
-        self._grace_s = grace_s
+        self.name = name or _name_command(command)
+        self._grace_s, self._max_line_bytes = grace_s, max_line_bytes
         self._is_detached = is_detached
         self._changed = threading.Condition()
         self._stdout = _HeadCapture(max_output_bytes)
@@ -197,7 +205,7 @@ class ChildProcess:
     def write_stdin(self, text: str) -> None:
         """Give it this to read; whether a dead one took it, `exit_code` tells."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # a dead one, and one whose input has ended
             self._process.stdin.write(text.encode())
             self._process.stdin.flush()
 
@@ -229,11 +237,21 @@ class ChildProcess:
                 self.raise_if_ended()
             raise RunFailedError(f"{self.name} is not ready", found=f"no word within {timeout_s:g} s")
 
+    def ask(self, line: str) -> str:
+        """Give it a line, and wait for the one that answers it, however long it takes."""
+        self.write_stdin(line + "\n")
+        return self.wait_for_line(lambda _: True, timeout_s=math.inf)
+
     def raise_if_ended(self) -> None:
-        """Raise what it said last if it ended."""
+        """Raise its own error if it ended: one of the workbench as it was raised there, else what it said last."""
         if self.is_running:
             return
         self._join_readers()
+        if self.exit_code in (ExitCode.WRONG_USE, ExitCode.FAILED) and (lines := self.stderr_text.strip().splitlines()):
+            facts = [_FACT.fullmatch(line) for line in lines[1:]]
+            if all(facts):
+                kind = ConfigError if self.exit_code == ExitCode.WRONG_USE else RunFailedError
+                raise kind(lines[0][:500], **{fact[1]: fact[2][:1000] for fact in facts if fact is not None})
         last_lines = format_last_lines(self.stderr_text or self.stdout_text)
         raise RunFailedError(f"{self.name} ended", where=f"exit code {self.exit_code}", found=last_lines or None)
 
@@ -270,7 +288,7 @@ class ChildProcess:
         def read() -> None:
             assert stream is not None
             with contextlib.suppress(ValueError, OSError), stream:
-                while line := stream.readline(MAX_LINE_BYTES):
+                while line := stream.readline(self._max_line_bytes):
                     take(line)
                     if tell is not None:
                         tell(line.decode(errors="replace").rstrip("\r\n"))
@@ -333,6 +351,29 @@ def watch_stdin_end(on_end: Callable[[], None]) -> None:
         on_end()
 
     threading.Thread(target=read, name="end of the parent", daemon=True).start()
+
+
+def set_at_stdin_end(event: asyncio.Event) -> None:
+    """In a child that runs a loop: set this event of it when standard input ends."""
+    loop = asyncio.get_running_loop()
+
+    def set_event() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            loop.call_soon_threadsafe(event.set)
+
+    watch_stdin_end(set_event)
+
+
+async def end_worker(child: asyncio.subprocess.Process, *, grace_s: float) -> None:
+    """Have a child of asyncio end, in a session of its own: its input ends, then all that is left is killed."""
+    assert child.stdin is not None
+    child.stdin.close()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(child.wait(), grace_s)
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        await child.wait()
 
 
 def die_with_parent() -> None:

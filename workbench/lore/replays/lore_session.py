@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -12,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from workbench.core.errors import InputError, RunFailedError
+from workbench.core.child_process import ChildProcess
+from workbench.core.errors import InputError, RunFailedError, WorkbenchError
 from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
 from workbench.lore.replays.operator_runs import RunOptions, RunResult, write_changed_rows
 from workbench.lore.replays.replay_outcome import build_command, child_environment
@@ -21,20 +21,22 @@ if TYPE_CHECKING:
     import polars as pl
 
 END_S = 60
+INTERRUPTED_S = 10
+MAX_ANSWER_BYTES = 64 << 20
 
 
 class LoreSession:
     """One Spark for many replays; see `lore.session`. It ends with its `with` block, `close`, or this process."""
 
     def __init__(self) -> None:
-        self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - open as long as the process
-        self._process = subprocess.Popen(
+        # Detached: at this interpreter's exit the end of its input ends it, so that Spark removes its files.
+        self._child = ChildProcess(
             [sys.executable, "-m", "workbench", "lore", "session", "--json"],
+            name="the session",
             env=child_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
+            with_stdin=True,
+            max_line_bytes=MAX_ANSWER_BYTES,
+            is_detached=True,
         )
 
     def __enter__(self) -> Self:
@@ -101,30 +103,19 @@ class LoreSession:
 
     def close(self) -> None:
         """End Spark and its process; nothing when it has ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
+        self._child.end(grace_s=2 * END_S)
 
     def _ask(self, words: list[str]) -> Any:
         """Send a command to the session's process and return its JSON document."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            self._process.stdin.write(shlex.join(words).replace("\n", " ") + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except (OSError, ValueError):
-            line = ""
-        if not line:
-            raise RunFailedError("the session has ended", found=self._read_errors(), do="start another one")
+            line = self._child.ask(shlex.join(words).replace("\n", " "))
+        except WorkbenchError:
+            found = self._child.stderr_text[-2000:] or None
+            raise RunFailedError("the session has ended", found=found, do="start another one") from None
+        except BaseException:
+            # Ctrl-C in the middle: the answer that is still to come must not be taken for the next one's.
+            self._child.end(grace_s=INTERRUPTED_S)
+            raise
         answer = json.loads(line)
         if answer["document"] is not None and answer["exit_code"] in (0, 1):
             return answer["document"]
@@ -132,9 +123,3 @@ class LoreSession:
         if answer["exit_code"] == 2:
             raise InputError(f"lore {words[0]} was refused", found=message)
         raise RunFailedError(f"lore {words[0]} failed", found=message)
-
-    def _read_errors(self) -> str | None:
-        if self._errors.closed:
-            return None
-        self._errors.seek(0)
-        return self._errors.read()[-2000:] or None

@@ -49,17 +49,11 @@ async def _run_until_told(options: SamplerOptions) -> None:
     # A user agent of its own tells its requests from the load in audit logs.
     named = dataclasses.replace(target, headers=lambda: target.headers() | {"User-Agent": USER_AGENT})
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    child_process.watch_stdin_end(lambda: _stop_from_thread(loop, stop))
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    child_process.set_at_stdin_end(stop)
     async with connection.Connection(named, max_connections=CONNECTIONS) as api:
         await run_sampler(api, options, stop=stop, ready=lambda: _print_line(READY_LINE.encode()), tell=_print_state)
-
-
-def _stop_from_thread(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has ended already
-        loop.call_soon_threadsafe(stop.set)
 
 
 def _print_state(state: SamplerState) -> None:

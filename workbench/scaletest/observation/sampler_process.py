@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +24,6 @@ STATE_EVERY_S = 1.0
 READY_LIMIT_S = 120.0
 STOP_LIMIT_S = 60.0
 MAX_OUTPUT_BYTES = 64 << 10
-_FACT = re.compile(r"  (where|found|allowed|do): (.*)")
 
 
 class SamplerOptions(StrictModel):
@@ -62,15 +59,23 @@ def start_sampler(options: SamplerOptions) -> SamplerProcess:
 
 
 class SamplerProcess:
-    """A running sampler. It ends with `stop`, at the end of a `with` block, or when this process exits."""
+    """A running sampler. It ends with `stop`, at the end of a `with` block, or when this process exits.
+
+    `is_ready`: Whether every watch has been connected.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._ready = threading.Event()
+        self.is_ready = False
         self._state: dict[str, Any] = {}
         self._told_s = time.monotonic()
         # Detached: at this interpreter's exit the end of its input stops it, so that it writes its files.
         self._child = ChildProcess(
-            command, with_stdin=True, on_line=self._take_line, max_output_bytes=MAX_OUTPUT_BYTES, is_detached=True
+            command,
+            name="the sampler",
+            with_stdin=True,
+            on_line=self._take_line,
+            max_output_bytes=MAX_OUTPUT_BYTES,
+            is_detached=True,
         )
 
     def __enter__(self) -> Self:
@@ -95,18 +100,10 @@ class SamplerProcess:
         """Whether the process runs."""
         return self._child.is_running
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether every watch has been connected."""
-        return self._ready.is_set()
-
     def wait_until_ready(self, timeout_s: float = READY_LIMIT_S) -> None:
         """Wait until every watch is connected and the clock offset is known."""
-        end = time.monotonic() + timeout_s
-        while not self._ready.wait(0.05):
-            self.check()
-            if time.monotonic() > end:
-                raise RunFailedError("the sampler is not ready", where=f"within {timeout_s:g} s")
+        self._child.wait_for_line(lambda line: line == READY_LINE, timeout_s=timeout_s)
+        self.is_ready = True
 
     def check(self) -> None:
         """Raise the sampler's error if it has ended.
@@ -116,13 +113,12 @@ class SamplerProcess:
         ConfigError, RunFailedError
             The sampler ended before `stop`.
         """
-        if not self.is_running:
-            self._raise_error()
+        self._child.raise_if_ended()
 
     def lag_s(self) -> float:
         """Watch lag, or the time without a report from the sampler if that is longer."""
         silent = time.monotonic() - self._told_s - STATE_EVERY_S
-        return max(float(self._state.get("lag_s", 0.0)), silent if self._ready.is_set() else 0.0)
+        return max(float(self._state.get("lag_s", 0.0)), silent if self.is_ready else 0.0)
 
     def state(self) -> dict[str, Any]:
         """Last reported state: the fields of `sampler.SamplerState`; empty before the first report."""
@@ -143,30 +139,9 @@ class SamplerProcess:
         if not ended:
             raise RunFailedError("the sampler did not end and was killed", where=f"within {timeout_s:g} s")
         if code:
-            self._raise_error()
-
-    def _raise_error(self) -> None:
-        # It has ended; this waits for the rest of its output.
-        code, stderr = self._child.end(grace_s=0), self._child.stderr_text
-        kind = ConfigError if code == 2 else RunFailedError
-        message, facts = _parse_error(stderr)
-        if message is None:
-            raise kind("the sampler ended", where=f"exit code {code}", found=stderr.strip()[-2000:] or None)
-        raise kind(message, **facts)
+            self._child.raise_if_ended()
 
     def _take_line(self, line: str) -> None:
         self._told_s = time.monotonic()
-        if line.strip() == READY_LINE:
-            self._ready.set()
-            return
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(msgspec.MsgspecError):  # that it is ready
             self._state = msgspec.json.decode(line, type=dict[str, Any])
-
-
-def _parse_error(text: str) -> tuple[str | None, dict[str, Any]]:
-    """Parse an error message of the sampler into text and facts; None for other output."""
-    first, *lines = text.strip().splitlines() or [""]
-    matches = [_FACT.fullmatch(line) for line in lines]
-    if not first or first.startswith("Traceback") or not all(matches):
-        return None, {}
-    return first[:500], {match[1]: match[2][:1000] for match in matches if match is not None}

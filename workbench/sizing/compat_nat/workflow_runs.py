@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
+from workbench.core.child_process import end_worker
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.core.redaction import is_secret_name, read_secrets, redact_value
 from workbench.sizing.compat_nat.eval_dataset import Item
@@ -170,17 +170,8 @@ class LocalWorkflow:
         return f"; its last lines: {redact_text(text)[-800:]}" if text else ""
 
     async def _end_child(self, *, now: bool) -> None:
-        child = self._child
-        if child is not None and child.returncode is None:
-            assert child.stdin is not None
-            child.stdin.close()
-            try:
-                await asyncio.wait_for(child.wait(), 0 if now else WORKFLOW_END_LIMIT_S)
-            except TimeoutError:
-                # With all that the workflow may have started.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                await child.wait()
+        if self._child is not None:
+            await end_worker(self._child, grace_s=0 if now else WORKFLOW_END_LIMIT_S)
         if self._log is not None:
             self._log.close()
 

@@ -10,6 +10,7 @@ from typing import Self
 
 import msgspec
 
+from workbench.core.child_process import end_worker
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_worker import ClientWorker
@@ -123,15 +124,7 @@ class ClientPool:
     async def _close_workers(self) -> None:
         if self._local is not None:
             await self._local.close()
-        for child in self._children:
-            if child.stdin is not None:
-                child.stdin.close()
-        for child in self._children:
-            try:
-                await asyncio.wait_for(child.wait(), WORKER_END_LIMIT_S)
-            except TimeoutError:
-                child.kill()
-                await child.wait()
+        await asyncio.gather(*(end_worker(child, grace_s=WORKER_END_LIMIT_S) for child in self._children))
         for reader in self._readers:
             reader.cancel()
         await asyncio.gather(*self._readers, return_exceptions=True)

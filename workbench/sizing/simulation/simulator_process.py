@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.core.child_process import ChildProcess, watch_stdin_end
+from workbench.core.child_process import ChildProcess, set_at_stdin_end
 from workbench.core.errors import RunFailedError
 from workbench.sizing.simulation.cluster_model import Service
 
@@ -53,7 +53,7 @@ def main() -> int:
                 port=request["port"],
                 time_scale=request["time_scale"],
                 ready=_print_line,
-                stop=_stop_when_input_ends,
+                stop=set_at_stdin_end,
             )
         )
     except OSError as error:
@@ -65,17 +65,6 @@ def main() -> int:
 def _print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-def _stop_when_input_ends(ended: asyncio.Event) -> None:
-    """Stop at the end of stdin, which the kernel closes when the parent exits."""
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is already closed
-            loop.call_soon_threadsafe(ended.set)
-
-    watch_stdin_end(stop)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +16,7 @@ from workbench.console import terminal
 from workbench.core import signals
 from workbench.core.child_process import ChildProcess
 from workbench.core.formats import format_duration
+from workbench.core.journal import LineTail
 from workbench.spark import jvm
 from workbench.speedup.recording import query_session
 
@@ -81,30 +81,17 @@ def _watch_executions(
 ) -> bool:
     """Pass on each execution that the child records, until it ends; true if it exceeds the time limit."""
     until = time.monotonic() + timeout_s
-    lines = _iterate_new_lines(path)
+    tail: LineTail[Json] = LineTail(path, json.loads)
     while True:
         has_ended = not child.is_running
-        for line in next(lines):
-            rows.append(json.loads(line))
-            on_execution(rows[-1])
+        for row in tail.read_new():
+            rows.append(row)
+            on_execution(row)
         if has_ended:
             return False
         if time.monotonic() > until:
             return True
         child.wait(POLL_S)
-
-
-def _iterate_new_lines(path: Path) -> Iterator[list[str]]:
-    """Yield at each step the complete lines that were added to the file since."""
-    position = 0
-    while True:
-        text = b""
-        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-            file.seek(position)
-            text = file.read()
-        complete_text = text[: text.rfind(b"\n") + 1]
-        position += len(complete_text)
-        yield complete_text.decode("utf-8", "replace").splitlines()
 
 
 def _read_session_facts(folder: Path) -> Json | None:
