@@ -12,18 +12,11 @@ from typing import Annotated, Any, Literal
 import pytest
 import typer
 from pydantic import BaseModel, Field
+from typer.testing import CliRunner
 
-from workbench.console.options import (
-    FieldOption,
-    ModelCommand,
-    OptionValues,
-    build_group,
-    parse_json_option,
-    parse_numbers,
-    parse_pairs,
-    take_options_from,
-)
+from workbench.console.options import ModelCommand, OptionValues, build_group, take_options_from
 from workbench.core.errors import ConfigError
+from workbench.core.field_options import FieldOption, parse_json_option, parse_numbers, parse_pairs, setting
 from workbench.core.files import SHIPPED
 from workbench.sizing.commands.estimate import Price, Rate, Users
 from workbench.sizing.config import SweepConfig
@@ -196,6 +189,8 @@ def test_a_group_lists_its_commands_without_the_model() -> None:
 import sys
 import typer
 from {build_group.__module__} import build_group
+from typer.testing import CliRunner
+
 from workbench.console.options import ModelCommand, OptionValues, take_options_from
 
 @take_options_from("{SweepConfig.__module__}:SweepConfig", "gpus")
@@ -252,3 +247,31 @@ def test_an_argument_that_names_a_sample_is_its_path(
 
     app(given, standalone_mode=False)
     assert seen == [value]
+
+
+class Machine(BaseModel):
+    cores: int = setting(2, "Cores.", "Machine", ge=1, flag="n_cores", metavar="N")
+    disk: str = setting("", "Disk.", "Machine")
+    seed: int = setting(0, "Seed.", "Method")
+    color: str = setting("red", "Of no group.")
+
+
+def test_a_command_takes_the_fields_of_the_groups_that_it_names_and_what_it_has_otherwise() -> None:
+    app = build_group("Machines.")
+
+    @app.command(cls=ModelCommand)
+    @take_options_from(
+        Machine, options={"seed": FieldOption(help="Its own.")}, groups=("Method", "Machine"), omit="disk"
+    )
+    def drive(values: OptionValues) -> None:
+        """Drive."""
+        print(values.build_model(Machine).model_dump())
+
+    shown = CliRunner().invoke(app, ["drive", "--help"]).output
+    assert shown.index("Method:") < shown.index("--seed") < shown.index("Machine:") < shown.index("--n-cores N")
+    assert "Its own." in shown
+    assert "--disk" not in shown
+    assert "--color" not in shown
+    assert CliRunner().invoke(app, ["drive", "--n-cores", "3"]).output.startswith("{'cores': 3, 'disk': ''")
+    refused = CliRunner().invoke(app, ["drive", "--n-cores", "0"])
+    assert isinstance(refused.exception, ConfigError)

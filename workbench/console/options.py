@@ -13,7 +13,7 @@ import os
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
@@ -25,6 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 from workbench.console.completion import COMPLETION_VARIABLE, complete_samples_of
 from workbench.console.screen import open_screen
 from workbench.core.errors import ConfigError
+from workbench.core.field_options import UNSET, FieldOption, Parse, parse_json_option, parse_pairs, shorten_value
 from workbench.core.samples import PREFIX, find_sample, is_sample
 
 if TYPE_CHECKING:
@@ -33,14 +34,10 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-_UNSET: Any = object()
 _SPECIFICATION = "workbench_options"
 _CONTEXT = "_context"
 _WIDE = "workbench_wide"
-_MAX_SHOWN_CHARS = 60
 Function = TypeVar("Function", bound=Callable[..., Any])
-Parse = Callable[[Any, str], Any]
-"""Makes a field's value of what stands behind the flag; the second argument is the flag, for an error."""
 
 # How typer's help names the type of a value, and what help here calls it; choices stay as they are.
 _TYPE = re.compile(r"<(?:list\[)?([^<>\[\]]+)\]?>")
@@ -73,34 +70,14 @@ class OptionValues(dict[str, Any]):
         )
 
 
-@dataclass(frozen=True)
-class FieldOption:
-    """Differences between a command's option and the model's field.
-
-    `flags`: All spellings of the flag, where that does not tell them: ("--output-dir", "-o"), ("--cache/--no-
-    cache",).
-    `min`, `max`: Bounds that the command line checks itself; the model's are checked in any case.
-    """
-
-    name: str | None = None
-    flags: tuple[str, ...] = ()
-    kind: Any = None
-    default: Any = _UNSET
-    show_default: bool | str | None = None
-    help: str | None = None
-    metavar: str | None = None
-    min: float | None = None
-    max: float | None = None
-    parse: Parse | None = None
-
-
 def take_options_from(
     model: str | type[BaseModel],
-    fields: str | Sequence[str],
+    fields: str | Sequence[str] = (),
     options: Mapping[str, str | FieldOption] = types.MappingProxyType({}),
     *,
     units: Mapping[str, str] = types.MappingProxyType({}),
-    groups: Mapping[str, str] = types.MappingProxyType({}),
+    groups: Mapping[str, str] | Sequence[str] = types.MappingProxyType({}),
+    omit: str = "",
     defaults: Literal["none", "model"] = "none",
 ) -> Callable[[Callable[..., None]], Callable[[], None]]:
     """Give a command options for a model's fields; its first parameter gets the `OptionValues`.
@@ -111,8 +88,10 @@ def take_options_from(
     `model`: The class, or "module:Class" for one that is imported when the command is entered.
     `fields`: Fields that become options, in the order of the help; a text has spaces between them. Names of the
     function's own parameters may stand among them; those that do not come last.
+    `options`: What differs from a field's own `FieldOption`, which stands in its annotation.
     `units`: By the unit that a field's name ends with: the flag drops it, and shows this: {"s": "S"}.
-    `groups`: Headings in the help, with the fields below each, spaces between them.
+    `groups`: Headings in the help, with the fields below each, spaces between them; or headings alone: the fields are
+    then those whose own option names that group, without those to `omit`.
     `defaults`: Default of an option: "none", where help tells the model's default; or the "model"'s own.
 
     >>> from pydantic import BaseModel, Field
@@ -128,7 +107,12 @@ def take_options_from(
     """
     rules = {name: FieldOption(name=rule) if isinstance(rule, str) else rule for name, rule in options.items()}
     names = tuple(fields.split() if isinstance(fields, str) else fields)
-    headings = {name: heading for heading, members in groups.items() for name in members.split()}
+    headings = (
+        {name: heading for heading, members in groups.items() for name in members.split()}
+        if isinstance(groups, Mapping)
+        else {}
+    )
+    shared = () if isinstance(groups, Mapping) else tuple(groups)
 
     def decorate(function: Callable[..., None]) -> Callable[[], None]:
         def command() -> None:
@@ -137,7 +121,11 @@ def take_options_from(
         # Without its annotations: a group that lists its commands must not evaluate them.
         update_wrapper(command, function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         del command.__wrapped__  # type: ignore[attr-defined]
-        setattr(command, _SPECIFICATION, _Specification(function, model, names, rules, units, headings, defaults))
+        setattr(
+            command,
+            _SPECIFICATION,
+            _Specification(function, model, names, rules, units, headings, defaults, shared, tuple(omit.split())),
+        )
         return command
 
     return decorate
@@ -256,7 +244,9 @@ class _FieldParameter:
         try:
             return self.parse(value, self.flag)
         except ValueError as error:
-            raise ConfigError("not an option's value", where=self.flag, found=_shorten(value), allowed=error) from None
+            raise ConfigError(
+                "not an option's value", where=self.flag, found=shorten_value(value), allowed=error
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -270,6 +260,8 @@ class _Specification:
     units: Mapping[str, str]
     headings: Mapping[str, str]
     defaults: Literal["none", "model"]
+    groups: tuple[str, ...]
+    omit: tuple[str, ...]
 
     @cached_property
     def command(self) -> Any:
@@ -277,7 +269,8 @@ class _Specification:
         first, *parameters = self._list_own_parameters()
         by_field = self._build_field_parameters({parameter.name for parameter in parameters})
         by_name = {parameter.name: parameter for parameter in parameters}
-        order = [by_field[name].parameter if name in by_field else by_name.pop(name) for name in self.fields]
+        names = [*self.fields, *(name for name in by_field if name not in self.fields)]
+        order = [by_field[name].parameter if name in by_field else by_name.pop(name) for name in names]
         order += by_name.values()
         context = inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
@@ -308,14 +301,26 @@ class _Specification:
 
     def _build_field_parameters(self, own_names: set[str]) -> dict[str, _FieldParameter]:
         model_fields = _load_model(self.model).model_fields
-        wanted = [name for name in self.fields if name not in own_names]
+        rules = {name: self._find_rule(name, info) for name, info in model_fields.items()}
+        shared = [name for name in model_fields if rules[name].group in self.groups]
+        shared.sort(key=lambda name: self.groups.index(rules[name].group))
+        wanted = [
+            name for name in dict.fromkeys([*self.fields, *shared]) if name not in own_names and name not in self.omit
+        ]
         known = set(model_fields) | own_names
-        if unknown := sorted((set(wanted) | set(self.rules) | set(self.headings)) - known):
+        if unknown := sorted((set(wanted) | set(self.rules) | set(self.headings) | set(self.omit)) - known):
             raise TypeError(f"{self.function.__name__}: no fields of the model: {', '.join(unknown)}")
-        return {name: self._build_field_parameter(name, model_fields[name]) for name in wanted}
+        return {name: self._build_field_parameter(name, model_fields[name], rules[name]) for name in wanted}
 
-    def _build_field_parameter(self, field_name: str, info: FieldInfo) -> _FieldParameter:
-        rule = self.rules.get(field_name, FieldOption())
+    def _find_rule(self, name: str, info: FieldInfo) -> FieldOption:
+        """The field's own option, with what this command has otherwise."""
+        own = next((item for item in info.metadata if isinstance(item, FieldOption)), FieldOption())
+        if (rule := self.rules.get(name)) is None:
+            return own
+        changes = {field.name: value for field in fields(rule) if (value := getattr(rule, field.name)) != field.default}
+        return replace(own, **changes)
+
+    def _build_field_parameter(self, field_name: str, info: FieldInfo, rule: FieldOption) -> _FieldParameter:
         stem, _, unit = field_name.rpartition("_")
         drops_unit = bool(stem) and unit in self.units
         name = rule.name or (stem if drops_unit else field_name)
@@ -333,7 +338,7 @@ class _Specification:
             min=rule.min,
             max=rule.max,
             show_default=shown,
-            rich_help_panel=self.headings.get(field_name),
+            rich_help_panel=self.headings.get(field_name) or (rule.group if rule.group in self.groups else None),
         )
         return _FieldParameter(
             field=field_name,
@@ -350,7 +355,7 @@ class _Specification:
     def _choose_default(self, info: FieldInfo, rule: FieldOption, kind: Any, *, is_parsed: bool) -> tuple[Any, Any]:
         """The option's default, and what help tells of it."""
         model_default = info.default
-        if rule.default is not _UNSET:
+        if rule.default is not UNSET:
             default = rule.default
         elif info.is_required():
             return inspect.Parameter.empty, False
@@ -424,51 +429,6 @@ def _infer_form(annotation: Any) -> tuple[Any, Parse | None, str | None]:
     if kind is Any or origin is dict:
         return str, parse_json_option, "JSON|@FILE"
     raise TypeError(f"no option can be made of {annotation}: give kind and parse")
-
-
-def parse_numbers(text: str, flag: str) -> list[int] | list[float]:
-    """Numbers between commas: whole ones where all are, as `N,N,…`.
-
-    >>> parse_numbers("1,2,4", "--users"), parse_numbers("0.5,2", "--rates")
-    ([1, 2, 4], [0.5, 2.0])
-    """
-    parts = [part.strip() for part in text.split(",")]
-    for kind in (int, float):
-        try:
-            return [kind(part) for part in parts]
-        except ValueError:
-            continue
-    raise ConfigError("not a list of numbers", where=flag, found=_shorten(text), allowed="like 1,2,4,8")
-
-
-def parse_pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
-    """NAME=VALUE, repeated, as a dictionary.
-
-    >>> parse_pairs(["Authorization=TOKEN"], "--header-env")
-    {'Authorization': 'TOKEN'}
-    """
-    pairs = [text.partition("=") for text in texts]
-    if not all(equals and name.strip() for name, equals, _ in pairs):
-        raise ConfigError("not a name and a value", where=flag, allowed="NAME=VALUE")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def parse_json_option(text: str, flag: str) -> Any:
-    """JSON, or `@FILE` that holds it.
-
-    >>> parse_json_option('{"temperature": 0}', "--extra-body")
-    {'temperature': 0}
-    """
-    from workbench.core.data_files import parse_json, read_text_file
-
-    if text.startswith("@"):
-        text = read_text_file(text[1:], noun=f"file of {flag}", error_type=ConfigError)
-    return parse_json(text, noun="option's value", where=flag, error_type=ConfigError)
-
-
-def _shorten(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 1] + "…"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from workbench.core import redaction
 from workbench.core.errors import ConfigError
+from workbench.core.field_options import parse_numbers, setting
 from workbench.core.host import is_loopback
 from workbench.core.schema import StrictModel, validate_model
 from workbench.live.file_picker import Pick
@@ -89,110 +90,126 @@ class Goal(StrictModel):
 class SweepConfig(StrictModel):
     """Settings of a sweep: target, load levels, stop rule, limits, prompts."""
 
-    protocol: Literal["nat", "openai", "http", "function"] = Field(
-        "nat",
-        description="nat: POST /generate/full; openai: chat completions; http: JSON by template; function.",
+    url: str = setting("", "URL of the service; with http the whole address, {prompt} replaced in it.", "Service")
+    protocol: Literal["nat", "openai", "http", "function"] = setting(
+        "nat", "nat: POST /generate/full; openai: chat completions; http: JSON by template; function.", "Service"
     )
-    url: str = Field("", description="URL of the service; with http the whole address, {prompt} replaced in it.")
-    function: str = Field("", description="MODULE:NAME of an async callable to drive instead of a URL.")
-    target_confirm: str = Field("", description="Host of the URL again; required unless it is this machine.")
-    header_env: dict[str, str] = Field({}, description="Header, and the environment variable of its value. Repeatable.")
-    simulated: bool = Field(False, description="Mark the results as simulated.")
-    gpus: int = Field(1, ge=1, le=100_000, description="GPUs that serve it.")
-
-    model: str = Field("", description="Name of the model (openai).")
-    output_tokens: int | None = Field(None, ge=1, description="Longest answer, in tokens (openai).")
-    output_cv: float = Field(0.0, ge=0, le=10, description="Coefficient of variation of that length (lognormal).")
-    exact_output: bool = Field(
-        False, description="Ask for answers of exactly that length (ignore_eos, min_tokens: vLLM, NIM, SGLang)."
+    function: str = setting("", "MODULE:NAME of an async callable to drive instead of a URL.", "Service")
+    target_confirm: str = setting("", "Host of the URL again; required unless it is this machine.", "Service")
+    header_env: dict[str, str] = setting(
+        {}, "Header, and the environment variable of its value. Repeatable.", "Service", metavar="HEADER=VARIABLE"
     )
-    extra_body: dict[str, Any] = Field({}, description="More fields of the request; null takes one out (openai).")
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("POST", description="HTTP method (http).")
-    body: Any = Field(None, description="JSON body with {prompt} in its texts (http).")
-    answer_at: str | None = Field(None, description="Path of the answer, such as choices.0.text (http).")
-    input_tokens_at: str | None = Field(None, description="Path of the number of prompt tokens (http).")
-    output_tokens_at: str | None = Field(None, description="Path of the number of answer tokens (http).")
+    gpus: int = setting(1, "GPUs that serve it.", "Service", ge=1, le=100_000)
+    simulated: bool = setting(False, "Mark the results as simulated.", "Service")
+    metrics_url: str = setting(
+        "", "Prometheus metrics of the server, sampled during the load: http://HOST:PORT/metrics.", "Service"
+    )
+    gpu_metrics: bool = setting(
+        False, "Sample this machine's GPUs by NVML during the load, if the server runs on them.", "Service"
+    )
+    metrics_every_s: float = setting(0.5, "Time between two samples of them, in seconds.", "Service", ge=0.05, le=60)
+    model: str = setting("", "Name of the model (openai).", "Requests")
+    output_tokens: int | None = setting(None, "Longest answer, in tokens (openai).", "Requests", ge=1)
+    output_cv: float = setting(0.0, "Coefficient of variation of that length (lognormal).", "Requests", ge=0, le=10)
+    exact_output: bool = setting(
+        False, "Ask for answers of exactly that length (ignore_eos, min_tokens: vLLM, NIM, SGLang).", "Requests"
+    )
+    extra_body: dict[str, Any] = setting(
+        {}, "More fields of the request; null takes one out (openai).", "Requests", metavar="JSON"
+    )
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = setting("POST", "HTTP method (http).", "Requests")
+    body: Any = setting(None, "JSON body with {prompt} in its texts (http).", "Requests")
+    answer_at: str | None = setting(None, "Path of the answer, such as choices.0.text (http).", "Requests")
+    input_tokens_at: str | None = setting(None, "Path of the number of prompt tokens (http).", "Requests")
+    output_tokens_at: str | None = setting(None, "Path of the number of answer tokens (http).", "Requests")
+    prompts: Path | None = setting(None, "Prompts: .txt, .jsonl, .json or .csv. Default: generated.", "Requests")
+    prompt_key: str | None = setting(None, "Field or column with the prompt.", "Requests")
+    input_tokens: float = setting(400.0, "Mean length of generated prompts, in tokens.", "Requests", ge=1, le=1_000_000)
+    input_cv: float = setting(0.0, "Coefficient of variation of that length (lognormal).", "Requests", ge=0, le=10)
+    tokenizer: str = setting(
+        "", "Exact prompt lengths: tokenizer.json, its folder, or a model in the local cache.", "Requests"
+    )
+    unique_prefix: bool = setting(False, "Start each prompt differently, to defeat prefix caches.", "Requests")
+    users: list[Users] | None = setting(
+        None,
+        "Levels: concurrent requests, or users with --think-time. Default: adaptive.",
+        "Load",
+        min_length=1,
+        parse=parse_numbers,
+        metavar="N,N,…",
+    )
+    rates: list[Rate] | None = setting(
+        None,
+        "Levels of an open loop: arrivals per second, with --arrivals.",
+        "Load",
+        min_length=1,
+        parse=parse_numbers,
+        metavar="R,R,…",
+    )
+    arrivals: ArrivalName = setting(
+        "users", "users (closed loop); or an open loop: poisson, gamma (bursts), constant, trace.", "Load"
+    )
+    arrivals_cv: float = setting(2.0, "Coefficient of variation of the gaps (gamma).", "Load", gt=0, le=20)
+    trace: Path | None = setting(
+        None,
+        "Recorded traffic: times in seconds, an Azure or BurstGPT trace (CSV), or a Mooncake or Bailian "
+        "trace (JSONL; with session_id and delay, sessions).",
+        "Load",
+    )
+    trace_from_s: float = setting(0.0, "Begin of the part that is replayed, in seconds (trace).", "Load", ge=0)
+    trace_for_s: float | None = setting(None, "Length of that part, in seconds. Default: to the end.", "Load", gt=0)
+    speed: list[Speed] | None = setting(
+        None,
+        "Levels of a trace: times as fast as it was recorded, instead of rates.",
+        "Load",
+        min_length=1,
+        parse=parse_numbers,
+        metavar="X,X,…",
+    )
+    trace_unit: TimeUnit | None = setting(None, "Unit of the times. Default: as in the trace.", "Load")
+    trace_block: int | None = setting(
+        None, "Tokens of a block of hash_ids. Default: as in the trace.", "Load", ge=1, le=1 << 20
+    )
+    turns: int = setting(1, "Turns of a session, each with all earlier ones before it (openai).", "Load", ge=1, le=1000)
+    think_time_s: float = setting(
+        0.0, "Mean think time of a user between requests (exponential), in seconds.", "Load", ge=0, le=86_400
+    )
+    ramp_s: float | None = setting(
+        None, "Time over which users start, in seconds. Default: about one runtime.", "Load", ge=0, le=3600
+    )
+    retries: int = setting(0, "How often a failed request is sent again.", "Load", ge=0, le=10)
+    processes: int = setting(1, "Client processes that share the load; 0: this one.", "Load", ge=0, le=64)
+    workers: str = setting("", "Load from Dask workers: local:N, or dask://HOST:PORT of a scheduler.", "Load")
+    seed: int = setting(0, "Random seed.", "Load", ge=0, le=2**63 - 1)
+    least_samples: int = setting(
+        200, "Minimum number of requests per step, after warm-up.", "Precision", ge=20, flag="samples"
+    )
+    most_samples: int = setting(1000, "Requests after which a step ends in any case.", "Precision", ge=20)
+    tight: float = setting(
+        0.05, "Relative half-width of the goal quantile's 90 % interval at which a step ends.", "Precision", gt=0, le=1
+    )
+    max_step_s: float = setting(120.0, "Longest step, in seconds, without its tail.", "Precision", gt=0, le=86_400)
+    timeout_s: float = setting(300.0, "Time limit of a request, in seconds.", "Precision", gt=0, le=86_400)
+    max_error_ratio: float = setting(
+        0.01, "Fraction of failures above which a point is invalid.", "Precision", ge=0, le=1
+    )
+    any_answer: bool = setting(
+        False, "Allow answers that are much shorter, longer or more alike than at the lowest load.", "Precision"
+    )
+    max_requests: int | None = setting(None, "Stop after this many requests.", "Limits and prices", ge=1)
+    max_duration_s: float | None = setting(None, "Stop after this many seconds.", "Limits and prices", gt=0)
+    max_tokens: int | None = setting(
+        None, "Stop after this many tokens, prompts and answers.", "Limits and prices", ge=1
+    )
+    max_cost: float | None = setting(None, "Stop at this cost, in the prices' currency.", "Limits and prices", gt=0)
+    price_request: float = setting(0.0, "Price per request.", "Limits and prices", ge=0)
+    price_million_input: float = setting(0.0, "Price per million prompt tokens.", "Limits and prices", ge=0)
+    price_million_output: float = setting(0.0, "Price per million answer tokens.", "Limits and prices", ge=0)
     max_answer_bytes: int = Field(8 << 20, ge=1024, le=1 << 30, description="Longest line of a stream, in bytes.")
-
-    metrics_url: str = Field(
-        "", description="Prometheus metrics of the server, sampled during the load: http://HOST:PORT/metrics."
-    )
-    gpu_metrics: bool = Field(
-        False, description="Sample this machine's GPUs by NVML during the load, if the server runs on them."
-    )
-    metrics_every_s: float = Field(0.5, ge=0.05, le=60, description="Time between two samples of them, in seconds.")
-
-    users: list[Users] | None = Field(
-        None, min_length=1, description="Levels: concurrent requests, or users with --think-time. Default: adaptive."
-    )
-    rates: list[Rate] | None = Field(
-        None, min_length=1, description="Levels of an open loop: arrivals per second, with --arrivals."
-    )
     goals: list[Goal] = Field([], description="Goals; adaptive levels close in on their limits.")
     ladder: Ladder = Field(default_factory=lambda: Ladder.model_validate({}), description="Choice of adaptive levels.")
-    arrivals: ArrivalName = Field(
-        "users", description="users (closed loop); or an open loop: poisson, gamma (bursts), constant, trace."
-    )
-    arrivals_cv: float = Field(2.0, gt=0, le=20, description="Coefficient of variation of the gaps (gamma).")
-    trace: Path | None = Field(
-        None,
-        description="Recorded traffic: times in seconds, an Azure or BurstGPT trace (CSV), or a Mooncake or Bailian "
-        "trace (JSONL; with session_id and delay, sessions).",
-    )
-    trace_from_s: float = Field(0.0, ge=0, description="Begin of the part that is replayed, in seconds (trace).")
-    trace_for_s: float | None = Field(None, gt=0, description="Length of that part, in seconds. Default: to the end.")
-    trace_unit: TimeUnit | None = Field(None, description="Unit of the times. Default: as in the trace.")
-    trace_block: int | None = Field(
-        None, ge=1, le=1 << 20, description="Tokens of a block of hash_ids. Default: as in the trace."
-    )
-    speed: list[Speed] | None = Field(
-        None, min_length=1, description="Levels of a trace: times as fast as it was recorded, instead of rates."
-    )
-    turns: int = Field(
-        1, ge=1, le=1000, description="Turns of a session, each with all earlier ones before it (openai)."
-    )
-    think_time_s: float = Field(
-        0.0, ge=0, le=86_400, description="Mean think time of a user between requests (exponential), in seconds."
-    )
-    ramp_s: float | None = Field(
-        None, ge=0, le=3600, description="Time over which users start, in seconds. Default: about one runtime."
-    )
     max_in_flight: int = Field(4096, ge=1, le=1_000_000, description="Most requests in flight in open loops.")
-
-    least_samples: int = Field(200, ge=20, description="Minimum number of requests per step, after warm-up.")
-    most_samples: int = Field(1000, ge=20, description="Requests after which a step ends in any case.")
-    tight: float = Field(
-        0.05, gt=0, le=1, description="Relative half-width of the goal quantile's 90 % interval at which a step ends."
-    )
     min_step_s: float = Field(1.0, ge=0, le=3600, description="Shortest step, in seconds.")
-    max_step_s: float = Field(120.0, gt=0, le=86_400, description="Longest step, in seconds, without its tail.")
-    timeout_s: float = Field(300.0, gt=0, le=86_400, description="Time limit of a request, in seconds.")
-    max_error_ratio: float = Field(0.01, ge=0, le=1, description="Fraction of failures above which a point is invalid.")
-    any_answer: bool = Field(
-        False, description="Allow answers that are much shorter, longer or more alike than at the lowest load."
-    )
-    retries: int = Field(0, ge=0, le=10, description="How often a failed request is sent again.")
-    processes: int = Field(1, ge=0, le=64, description="Client processes that share the load; 0: this one.")
-
-    workers: str = Field("", description="Load from Dask workers: local:N, or dask://HOST:PORT of a scheduler.")
-
-    max_requests: int | None = Field(None, ge=1, description="Stop after this many requests.")
-    max_duration_s: float | None = Field(None, gt=0, description="Stop after this many seconds.")
-    max_tokens: int | None = Field(None, ge=1, description="Stop after this many tokens, prompts and answers.")
-    max_cost: float | None = Field(None, gt=0, description="Stop at this cost, in the prices' currency.")
-    price_request: float = Field(0.0, ge=0, description="Price per request.")
-    price_million_input: float = Field(0.0, ge=0, description="Price per million prompt tokens.")
-    price_million_output: float = Field(0.0, ge=0, description="Price per million answer tokens.")
-
-    prompts: Path | None = Field(None, description="Prompts: .txt, .jsonl, .json or .csv. Default: generated.")
-    prompt_key: str | None = Field(None, description="Field or column with the prompt.")
-    input_tokens: float = Field(400.0, ge=1, le=1_000_000, description="Mean length of generated prompts, in tokens.")
-    input_cv: float = Field(0.0, ge=0, le=10, description="Coefficient of variation of that length (lognormal).")
-    tokenizer: str = Field(
-        "", description="Exact prompt lengths: tokenizer.json, its folder, or a model in the local cache."
-    )
-    unique_prefix: bool = Field(False, description="Start each prompt differently, to defeat prefix caches.")
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="Random seed.")
 
     @property
     def is_open(self) -> bool:

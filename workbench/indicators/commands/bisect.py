@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
-from workbench.console.options import FieldOption, OptionValues, take_options_from
-from workbench.indicators.commands import ROUND_OPTIONS
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.version_bisection import Bisection
@@ -18,27 +18,18 @@ if TYPE_CHECKING:
 
 @take_options_from(
     "workbench.indicators.measurement.session_config:SessionConfig",
-    "package versions_range indicators script better metric fixed versions max_probes rounds clock alpha threads "
-    "timeout_s memory_bytes processes network seed max_download_bytes",
+    "package versions_range indicators script better max_download_bytes",
     {
-        **ROUND_OPTIONS,
         "indicators": FieldOption(
-            "indicator",
-            metavar="NAME[:P=V,…]",
-            help="What to measure: a shipped indicator, module:Class, or file.py:Class (its code runs).",
+            help="What to measure: a shipped indicator, module:Class, or file.py:Class (its code runs)."
         ),
-        "script": FieldOption(
-            metavar="PATH[:P=V,…]", help="Measure a script that prints a document; name=value sets PI_NAME."
-        ),
-        "better": FieldOption(metavar="NAME=WAY"),
+        "script": FieldOption(help="Measure a script that prints a document; name=value sets PI_NAME."),
+        "max_download_bytes": FieldOption(group="Versions"),
         "seed": FieldOption(show_default="random for each session"),
     },
     units={"s": "S"},
-    groups={
-        "Versions": "fixed versions max_probes max_download_bytes",
-        "What runs": "indicators script better metric",
-        "Measurement": "rounds clock alpha threads timeout_s memory_bytes processes network seed",
-    },
+    groups=("Versions", "What runs", "Measurement"),
+    omit="pytest pyperf output warmup margin",
 )
 def bisect(
     settings: OptionValues,
@@ -47,18 +38,34 @@ def bisect(
         str | None, typer.Argument(metavar="OLD..NEW", help="Oldest and newest version, such as 2.2.0..2.3.3.")
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Metric to search by.", show_default="the only one")
+        str | None,
+        typer.Option(
+            metavar="NAME", rich_help_panel="What runs", help="Metric to search by.", show_default="the only one"
+        ),
     ] = None,
     fixed: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="REQUIREMENT", help="Requirement of another package. Repeatable."),
+        typer.Option(
+            "--with",
+            rich_help_panel="Versions",
+            metavar="REQUIREMENT",
+            help="Requirement of another package. Repeatable.",
+        ),
     ] = None,
     versions: Annotated[
         str | None,
-        typer.Option(metavar="V,V,…", help="Versions between.", show_default="all final ones that have a wheel"),
+        typer.Option(
+            metavar="V,V,…",
+            rich_help_panel="Versions",
+            help="Versions between.",
+            show_default="all final ones that have a wheel",
+        ),
     ] = None,
     max_probes: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Limit of versions to try.", show_default="as needed")
+        int | None,
+        typer.Option(
+            min=0, metavar="N", rich_help_panel="Versions", help="Limit of versions to try.", show_default="as needed"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the bisection's own folder.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Resume the bisection in this folder.")] = None,

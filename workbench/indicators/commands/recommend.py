@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 
 if TYPE_CHECKING:
     from workbench.indicators.recommendation.conclusion import Recommendation

@@ -9,48 +9,28 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
-from workbench.console.options import FieldOption, OptionValues, take_options_from
-from workbench.indicators.commands import SESSION_OPTIONS
+from workbench.console.options import OptionValues, take_options_from
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.session_progress import SessionWatcher
     from workbench.indicators.measurement.session_report import SessionOutcome
 
 
-def _keep_path(path: Path, flag: str) -> str:
-    del flag
-    return str(path)
-
-
 @take_options_from(
     "workbench.indicators.measurement.session_config:SessionConfig",
-    "indicators script pytest pyperf better output stacks stack python specification ignore fetch_script baseline "
-    "rounds margin clock alpha threads timeout_s memory_bytes processes network seed max_download_bytes reference "
-    "revision",
-    {
-        **SESSION_OPTIONS,
-        "indicators": FieldOption("indicator", metavar="NAME[:P=V,…]"),
-        "script": FieldOption(metavar="PATH[:P=V,…]"),
-        "pytest": FieldOption(metavar="PATH"),
-        "pyperf": FieldOption(metavar="PATH"),
-        "better": FieldOption(metavar="NAME=WAY"),
-        "output": FieldOption(metavar="same|lines|any"),
-        "specification": FieldOption(kind=Path, parse=_keep_path, metavar="FILE|DIR"),
-        "ignore": FieldOption(metavar="FIELD"),
-        "baseline": FieldOption(metavar="STACK", show_default="the first"),
-        "reference": FieldOption(metavar="FILE"),
-    },
     units={"s": "S"},
-    groups={
-        "What runs": "indicators script pytest pyperf better output",
-        "Stacks": "stacks stack python specification ignore fetch_script baseline max_download_bytes",
-        "Measurement": "rounds margin clock alpha threads timeout_s memory_bytes processes network seed",
-    },
+    groups=("What runs", "Stacks", "Measurement", "History"),
+    omit="warmup",
 )
 def run(
     settings: OptionValues,
     fetch_script: Annotated[
-        bool, typer.Option("--fetch-script", help="Download a specification's script from its URL, and run it.")
+        bool,
+        typer.Option(
+            "--fetch-script",
+            rich_help_panel="Stacks",
+            help="Download a specification's script from its URL, and run it.",
+        ),
     ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Install from uv's cache alone.")] = False,
     backend: Annotated[

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
-from workbench.console.options import FieldOption, OptionValues, Parse, take_options_from
-from workbench.indicators.commands import parse_size_option
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption, Parse
 
 if TYPE_CHECKING:
     from workbench.indicators.stacks.environments import Environment
@@ -47,7 +47,9 @@ def _parse_with(name: str, *, takes_flag: bool = True) -> Parse:
         "before": FieldOption("exclude_newer", kind=str, metavar="DAY|TIME|never", show_default="the start of today"),
         "python": FieldOption("python_version", show_default="this one's"),
         "platform": FieldOption(show_default="this one"),
-        "max_download_bytes": FieldOption("max_download", parse=parse_size_option, metavar="SIZE", default="2GB"),
+        "max_download_bytes": FieldOption(
+            "max_download", parse=_parse_with("parse_size"), metavar="SIZE", default="2GB"
+        ),
         "context": FieldOption(parse=_parse_with("read_context", takes_flag=False), metavar="JSON|FILE"),
     },
     groups={

@@ -12,32 +12,17 @@ from typing import Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
-from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
-from workbench.indicators.commands import SESSION_OPTIONS
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 
 
 @take_options_from(
     "workbench.indicators.measurement.session_config:SessionConfig",
-    "commands scan prepare cleanup shell input exit_codes output stacks stack python baseline rounds warmup margin "
-    "clock alpha threads timeout_s memory_bytes processes network seed max_download_bytes revision",
-    {
-        **SESSION_OPTIONS,
-        "commands": FieldOption("command", metavar="NAME=COMMAND"),
-        "scan": FieldOption(metavar="NAME=V,V,…"),
-        "prepare": FieldOption(metavar="COMMAND"),
-        "cleanup": FieldOption(metavar="COMMAND"),
-        "shell": FieldOption(metavar="PATH|none"),
-        "input": FieldOption(metavar="FILE"),
-        "output": FieldOption(metavar="same|lines|any"),
-        "exit_codes": FieldOption(parse=parse_numbers, metavar="N,N,…", show_default="0"),
-        "baseline": FieldOption(metavar="NAME", show_default="the first"),
-    },
+    "commands scan prepare cleanup shell input exit_codes output",
+    {"baseline": FieldOption(metavar="NAME"), "output": FieldOption(group="Commands")},
     units={"s": "S"},
-    groups={
-        "Commands": "commands scan prepare cleanup shell input exit_codes output",
-        "Stacks": "stacks stack python baseline max_download_bytes",
-        "Measurement": "rounds warmup margin clock alpha threads timeout_s memory_bytes processes network seed",
-    },
+    groups=("Commands", "Stacks", "Measurement", "History"),
+    omit="specification ignore reference",
 )
 def time(
     settings: OptionValues,

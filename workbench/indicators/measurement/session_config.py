@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from workbench.core.errors import ConfigError
+from workbench.core.field_options import parse_numbers, setting
 from workbench.core.schema import FiniteModel, validate_model
 
 MAX_ROUNDS = 1000
 MAX_MEMORY_BYTES = 8 << 30
+
+
+def parse_size_option(value: Any, flag: str) -> int:
+    """Parse a size such as 2GB; the parser is imported when a command needs it."""
+    from workbench.indicators.stacks.stack_request import parse_size
+
+    return parse_size(value, flag)
+
+
+def _keep_path(path: Path, flag: str) -> str:
+    del flag
+    return str(path)
 
 
 class SessionConfig(FiniteModel):
@@ -20,63 +34,155 @@ class SessionConfig(FiniteModel):
     three quarters of the machine's, whichever is less.
     """
 
-    indicators: tuple[str, ...] = Field(
+    indicators: tuple[str, ...] = setting(
         (),
-        description="What to measure: a shipped indicator, module:Class, or file.py:Class (its code runs). Repeatable.",
+        "What to measure: a shipped indicator, module:Class, or file.py:Class (its code runs). Repeatable.",
+        "What runs",
+        flag="indicator",
+        metavar="NAME[:P=V,…]",
     )
-    stacks: tuple[str, ...] = Field(
-        (), description="Stacks file (`workbench indicators stacks`) or matrix (.yaml). Repeatable: they are merged."
+    script: tuple[str, ...] = setting(
+        (),
+        "An unchanged script that prints a document; name=value sets PI_NAME. Repeatable.",
+        "What runs",
+        metavar="PATH[:P=V,…]",
     )
-    stack: tuple[str, ...] = Field((), description="A stack to solve now, such as numpy==2.2.6. Repeatable.")
-    python: tuple[str, ...] = Field((), description="An existing environment: its Python or folder. Repeatable.")
-    script: tuple[str, ...] = Field(
-        (), description="An unchanged script that prints a document; name=value sets PI_NAME. Repeatable."
+    pytest: tuple[str, ...] = setting(
+        (), "A suite of pytest-benchmark: file or folder. Repeatable.", "What runs", metavar="PATH"
     )
-    pytest: tuple[str, ...] = Field((), description="A suite of pytest-benchmark: file or folder. Repeatable.")
-    pyperf: tuple[str, ...] = Field((), description="A script that runs pyperf.Runner. Repeatable.")
-    command: str | None = Field(None, description="Shell command that every stack runs.")
-    commands: tuple[str, ...] = Field((), description="A shell command to compare, in place of a stack. Repeatable.")
-    scan: tuple[str, ...] = Field(
-        (), description="Run each command with each value in place of {NAME}, such as jobs=1,2,4. Repeatable."
+    pyperf: tuple[str, ...] = setting((), "A script that runs pyperf.Runner. Repeatable.", "What runs", metavar="PATH")
+    better: tuple[str, ...] = setting(
+        (), "Direction of a script's result, such as total=lower. Repeatable.", "What runs", metavar="NAME=WAY"
     )
-    prepare: str | None = Field(None, description="Shell command before each run, not timed.")
-    cleanup: str | None = Field(None, description="Shell command after each run, not timed.")
-    warmup: int = Field(1, ge=0, le=100, description="Runs of each before the first round, not recorded.")
-    shell: str = Field("/bin/sh", description="The shell of commands, by name or path; none: start programs directly.")
-    input: str | None = Field(None, description="File for the standard input of each command; empty by default.")
-    exit_codes: tuple[int, ...] = Field((0,), min_length=1, description="Exit codes that count as success.")
-    output: Literal["same", "lines", "any"] = Field(
+    output: Literal["same", "lines", "any"] = setting(
         "same",
-        description="What must be equal: output and answers, output lines in any order, or nothing.",
+        "What must be equal: output and answers, output lines in any order, or nothing.",
+        "What runs",
+        metavar="same|lines|any",
     )
-    margin: float | None = Field(
-        None, gt=0, lt=1, description="Practical margin of all metrics, as a share: smaller differences do not matter."
+    commands: tuple[str, ...] = setting(
+        (),
+        "A shell command to compare, in place of a stack. Repeatable.",
+        "Commands",
+        flag="command",
+        metavar="NAME=COMMAND",
     )
-    better: tuple[str, ...] = Field((), description="Direction of a script's result, such as total=lower. Repeatable.")
-    specification: str | None = Field(None, description="An Amun specification: script, lock, environment, files.")
-    ignore: tuple[str, ...] = Field((), description="Ignore a field of the specification, such as base. Repeatable.")
-    baseline: str | None = Field(None, description="The stack that the others are compared with.")
-    rounds: tuple[int, ...] = Field(
-        (10, 20, 30), description="First round that may end it, …, last round; one number: as many rounds."
+    scan: tuple[str, ...] = setting(
+        (),
+        "Run each command with each value in place of {NAME}, such as jobs=1,2,4. Repeatable.",
+        "Commands",
+        metavar="NAME=V,V,…",
     )
-    alpha: float = Field(0.05, gt=0, lt=0.5, description="Accepted rate of false claims, over all rounds together.")
-    clock: Literal["wall", "cpu"] = Field(
-        "wall", description="Time that decides: wall, or cpu (user and system; for a busy machine)."
+    prepare: str | None = setting(None, "Shell command before each run, not timed.", "Commands", metavar="COMMAND")
+    cleanup: str | None = setting(None, "Shell command after each run, not timed.", "Commands", metavar="COMMAND")
+    shell: str = setting(
+        "/bin/sh",
+        "The shell of commands, by name or path; none: start programs directly.",
+        "Commands",
+        metavar="PATH|none",
     )
-    threads: int = Field(1, ge=1, le=1024, description="Threads that libraries may use.")
-    timeout_s: float = Field(60.0, gt=0, le=86_400, description="Time limit of a run, in seconds.")
-    memory_bytes: int | None = Field(None, ge=64 << 20, description="Memory limit of a run.")
-    processes: int = Field(512, ge=1, le=100_000, description="Limit of processes and threads of a run.")
-    network: bool = Field(False, description="Let runs reach the network.")
-    seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the random order.")
+    input: str | None = setting(
+        None, "File for the standard input of each command; empty by default.", "Commands", metavar="FILE"
+    )
+    exit_codes: tuple[int, ...] = setting(
+        (0,),
+        "Exit codes that count as success.",
+        "Commands",
+        min_length=1,
+        parse=parse_numbers,
+        metavar="N,N,…",
+        show_default="0",
+    )
+    stacks: tuple[str, ...] = setting(
+        (),
+        "Stacks file (`workbench indicators stacks`) or matrix (.yaml). Repeatable: they are merged.",
+        "Stacks",
+        metavar="FILE",
+    )
+    stack: tuple[str, ...] = setting(
+        (), "A stack to solve now, such as numpy==2.2.6. Repeatable.", "Stacks", metavar="REQUIREMENTS"
+    )
+    python: tuple[str, ...] = setting(
+        (), "An existing environment: its Python or folder. Repeatable.", "Stacks", metavar="NAME=PATH"
+    )
+    specification: str | None = setting(
+        None,
+        "An Amun specification: script, lock, environment, files.",
+        "Stacks",
+        kind=Path,
+        parse=_keep_path,
+        metavar="FILE|DIR",
+    )
+    ignore: tuple[str, ...] = setting(
+        (), "Ignore a field of the specification, such as base. Repeatable.", "Stacks", metavar="FIELD"
+    )
+    baseline: str | None = setting(
+        None, "The stack that the others are compared with.", "Stacks", metavar="STACK", show_default="the first"
+    )
+    max_download_bytes: int = setting(
+        2_000_000_000,
+        "Refuse stacks with a larger download.",
+        "Stacks",
+        ge=0,
+        flag="max_download",
+        parse=parse_size_option,
+        metavar="SIZE",
+        show_default="2GB",
+    )
+    rounds: tuple[int, ...] = setting(
+        (10, 20, 30),
+        "First round that may end it, …, last round; one number: as many rounds.",
+        "Measurement",
+        parse=parse_numbers,
+        metavar="N,N,…",
+        show_default="10,20,30",
+    )
+    warmup: int = setting(1, "Runs of each before the first round, not recorded.", "Measurement", ge=0, le=100)
+    margin: float | None = setting(
+        None,
+        "Practical margin of all metrics, as a share: smaller differences do not matter.",
+        "Measurement",
+        gt=0,
+        lt=1,
+    )
+    clock: Literal["wall", "cpu"] = setting(
+        "wall", "Time that decides: wall, or cpu (user and system; for a busy machine).", "Measurement"
+    )
+    alpha: float = setting(
+        0.05, "Accepted rate of false claims, over all rounds together.", "Measurement", gt=0, lt=0.5
+    )
+    threads: int = setting(1, "Threads that libraries may use.", "Measurement", ge=1, le=1024)
+    timeout_s: float = setting(60.0, "Time limit of a run, in seconds.", "Measurement", gt=0, le=86_400)
+    memory_bytes: int | None = setting(
+        None,
+        "Memory limit of a run.",
+        "Measurement",
+        ge=64 << 20,
+        flag="memory",
+        parse=parse_size_option,
+        metavar="SIZE",
+        show_default="8GiB, or 3/4 of the machine's",
+    )
+    processes: int = setting(512, "Limit of processes and threads of a run.", "Measurement", ge=1, le=100_000)
+    network: bool = setting(False, "Let runs reach the network.", "Measurement")
+    seed: int | None = setting(
+        None, "Seed of the random order.", "Measurement", ge=0, lt=2**63, show_default="random, and printed"
+    )
+    reference: str | None = setting(
+        None,
+        "Stacks file with one stack: the pinned baseline of a history (`indicators history`).",
+        "History",
+        metavar="FILE",
+    )
+    revision: str | None = setting(
+        None,
+        "Commit of the measured code; `indicators history` shows where it changed.",
+        "History",
+        max_length=200,
+        metavar="COMMIT",
+    )
+    command: str | None = Field(None, description="Shell command that every stack runs.")
     design: Literal["rounds", "blocks"] = Field("rounds", description="Blocks exist to demonstrate their bias.")
-    max_download_bytes: int = Field(2_000_000_000, ge=0, description="Refuse stacks with a larger download.")
-    reference: str | None = Field(
-        None, description="Stacks file with one stack: the pinned baseline of a history (`indicators history`)."
-    )
-    revision: str | None = Field(
-        None, max_length=200, description="Commit of the measured code; `indicators history` shows where it changed."
-    )
 
     @field_validator("stacks", mode="before")
     @classmethod

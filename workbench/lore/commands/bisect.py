@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.console.finish import JsonFlag, finish_command
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 from workbench.lore.commands.lore_options import REPLAY_FLAGS, Folder
 
 if TYPE_CHECKING:

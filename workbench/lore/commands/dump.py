@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.console.finish import JsonFlag, print_json
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 from workbench.lore.commands import lore_options
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.console.options import FieldOption
+from workbench.core.field_options import FieldOption
 
 Source = Annotated[
     str | None,

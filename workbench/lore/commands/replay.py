@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, print_json
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 from workbench.lore.commands.lore_options import REPLAY_FLAGS, Folders
 
 if TYPE_CHECKING:

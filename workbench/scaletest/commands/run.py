@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from workbench.console.finish import JsonFlag, format_command_line
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from workbench.console.finish import JsonFlag
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 
 _FIELDS = """
 config_file offline target_llm_latency target_workflow_runtime target_users test_gpu_count output_dir concurrencies

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
-from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 
 if TYPE_CHECKING:
     from workbench.sizing.load.client_calibration import ClientCalibration
 
-_FIELDS = "protocol users processes workers"
 _OPTIONS = {
     "protocol": FieldOption(default="nat", help="nat: POST /generate/full; openai: chat completions."),
-    "users": FieldOption(parse=parse_numbers, metavar="N,N,…", help="Levels. Default: 250,500,1000,2000,4000."),
+    "users": FieldOption(help="Levels. Default: 250,500,1000,2000,4000."),
 }
 AnswerTime = Annotated[float, typer.Option("--answer", metavar="S", help="Time of an answer, in seconds.", min=0.01)]
 StepTime = Annotated[float, typer.Option("--max-step", metavar="S", help="Longest step, in seconds.", min=1)]
 
 
-@take_options_from("workbench.sizing.config:SweepConfig", _FIELDS, _OPTIONS)
+@take_options_from("workbench.sizing.config:SweepConfig", "protocol users processes workers", _OPTIONS)
 def calibrate(
     option_values: OptionValues, answer_s: AnswerTime = 1.0, max_step_s: StepTime = 4.0, as_json: JsonFlag = False
 ) -> None:

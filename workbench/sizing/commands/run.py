@@ -8,34 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
-from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
+from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 from workbench.sizing.commands.estimate import Currency, Price, Rate, Sessions, Users
 
 if TYPE_CHECKING:
     from workbench.sizing.estimation.sweep_store import TargetLoad
 
-_GROUPS = {
-    "Service": "url protocol function target_confirm header_env gpus simulated metrics_url gpu_metrics metrics_every_s",
-    "Requests": "model output_tokens output_cv exact_output extra_body method body answer_at input_tokens_at "
-    "output_tokens_at prompts prompt_key input_tokens input_cv tokenizer unique_prefix",
-    "Load": "users rates arrivals arrivals_cv trace trace_from_s trace_for_s speed trace_unit trace_block "
-    "turns think_time_s ramp_s retries processes workers seed",
-    "Precision": "least_samples most_samples tight max_step_s timeout_s max_error_ratio any_answer",
-    "Limits and prices": "max_requests max_duration_s max_tokens max_cost price_request price_million_input "
-    "price_million_output",
-}
-_SWEEP_FIELDS = " ".join(["goals", *_GROUPS.values()])
 _GOAL_HELP = "Goal such as p95<=2 (seconds) or 'ttft p99<=300ms'; levels are chosen around its limit. Repeatable."
-_SWEEP_OPTIONS = {
-    "protocol": FieldOption(default="nat"),
-    "header_env": FieldOption(metavar="HEADER=VARIABLE"),
-    "extra_body": FieldOption(metavar="JSON"),
-    "goals": FieldOption("goal", kind=list[str], metavar="GOAL", help=_GOAL_HELP),
-    "users": FieldOption(parse=parse_numbers, metavar="N,N,…"),
-    "rates": FieldOption(parse=parse_numbers, metavar="R,R,…"),
-    "speed": FieldOption(parse=parse_numbers, metavar="X,X,…"),
-    "least_samples": FieldOption("samples"),
-}
 Verify = Annotated[
     bool | None,
     typer.Option(
@@ -61,7 +41,14 @@ SessionLength = Annotated[
 
 
 @take_options_from(
-    "workbench.sizing.config:SweepConfig", _SWEEP_FIELDS, _SWEEP_OPTIONS, units={"s": "S"}, groups=_GROUPS
+    "workbench.sizing.config:SweepConfig",
+    "goals",
+    {
+        "protocol": FieldOption(default="nat"),
+        "goals": FieldOption("goal", kind=list[str], metavar="GOAL", help=_GOAL_HELP),
+    },
+    units={"s": "S"},
+    groups=("Service", "Requests", "Load", "Precision", "Limits and prices"),
 )
 def run(
     option_values: OptionValues,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
 from workbench.console.terminal import print_block, print_text
+from workbench.core.field_options import FieldOption
 from workbench.speedup.commands import RunFolder
 
 if TYPE_CHECKING:

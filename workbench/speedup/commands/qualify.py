@@ -244,8 +244,8 @@ def _build_spark_options(
     backend: Backend, master: str | None, conf: list[str] | None, results: str | None, *, reuse: bool
 ) -> SparkOptions | None:
     """Options of the Spark backend; null for another backend, which refuses them."""
-    from workbench.console.options import parse_pairs
     from workbench.core.errors import ConfigError
+    from workbench.core.field_options import parse_pairs
     from workbench.speedup.fleet.spark_fleet import SparkOptions
 
     given = {"--master": master, "--conf": conf, "--results": results}

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, choose_exit_code
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
 from workbench.console.terminal import print_text
+from workbench.core.field_options import FieldOption
 from workbench.speedup.commands import (
     Baseline,
     Candidate,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from workbench.console.finish import JsonFlag, finish_command
-from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.options import OptionValues, take_options_from
 from workbench.console.terminal import print_block, print_text
+from workbench.core.field_options import FieldOption
 
 
 @take_options_from(
