@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from workbench.spark.engine_jars import ENGINES
+from workbench.spark.engines import ENGINES
 
 ROOT = Path(__file__).resolve().parents[1]
 SBOM, LICENCES = ROOT / "docs" / "sbom.cdx.json", ROOT / "docs" / "licences.md"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from workbench.spark.engine_jars import COMET
+from workbench.spark.engines import COMET
 
 ROOT = Path(__file__).parents[1]
 SBOM = ROOT / "docs" / "sbom.cdx.json"

@@ -13,7 +13,7 @@ import pytest
 
 from workbench.core.errors import InputError, MissingToolError
 from workbench.spark import engine_jars
-from workbench.spark.engine_jars import Artifact
+from workbench.spark.engines import Artifact
 
 
 def jar(name: str = "org/some/Plugin.class") -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workbench.core.errors import ConfigError, MissingToolError
-from workbench.spark import engine_jars, jvm, releases
+from workbench.spark import engines, jvm, releases
 from workbench.spark.releases import RELEASES, Release
 
 
@@ -121,11 +121,11 @@ def test_a_process_that_loaded_one_spark_cannot_use_another(machine: Path, monke
 
 
 def test_an_engine_has_a_jar_for_some_lines_and_says_which(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    comet = engine_jars.ENGINES["comet"]
+    comet = engines.ENGINES["comet"]
     versions = {line: comet.get_artifact(line).coordinate.split(":")[2] for line in ("3.5", "4.1")}  # type: ignore[union-attr]
     assert versions == {"3.5": "0.12.0", "4.1": "1.2.0"}
     assert comet.get_artifact() is comet.get_artifact("3.5")
-    assert engine_jars.ENGINES["spark"].get_artifact("4.1") is None
+    assert engines.ENGINES["spark"].get_artifact("4.1") is None
     monkeypatch.setattr(releases, "get_installed_line", lambda: "3.4")
     with pytest.raises(ConfigError, match=r"no jar for this Spark(?s:.)*3\.4(?s:.)*WORKBENCH_SPARK=3\.5"):
         comet.get_artifact()

@@ -143,7 +143,7 @@ def test_support_is_that_of_the_engines_own_tables() -> None:
 def test_a_table_that_is_listed_classifies_its_own_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     operators = {"FilterExecTransformer": Operator("gluten", "Filter", own_times=("time of filter",))}
     gluten = Engine("gluten", operators, {}, list_supported=lambda: frozenset({"Filter"}))
-    monkeypatch.setattr(engines, "ENGINES", (gluten, *engines.ENGINES))
+    monkeypatch.setattr(engines, "OPERATOR_TABLES", (gluten, *engines.OPERATOR_TABLES))
     engines.classify_operator.cache_clear()
     engines.get_supported_operators.cache_clear()
     assert engines.classify_operator("FilterExecTransformer (4)").engine == "gluten"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+from workbench.spark.engines import ENGINES
 
 SPARK, UNKNOWN = "spark", "unknown"
 
@@ -31,44 +32,6 @@ SPARKS_OWN = re.compile(
 MIN_UNKNOWN_SHARE = 0.25
 NUMBER = re.compile(r"\s*(\(\d+\))?\s*$")
 DATABRICKS_ENGINE = "spark.databricks.clusterUsageTags.runtimeEngine"
-
-
-@dataclass(frozen=True)
-class EngineSigns:
-    """How an engine is seen: names of its plan nodes, its classes in properties, the properties that turn it off."""
-
-    nodes: re.Pattern[str]
-    classes: tuple[str, ...] = ()
-    switch: str = ""
-    mode: str = ""
-
-
-# In this order: the first whose pattern has a node's name.
-ENGINES: dict[str, EngineSigns] = {
-    "rapids": EngineSigns(
-        re.compile(r"Gpu[A-Z]"), ("com.nvidia.spark.SQLPlugin",), "spark.rapids.sql.enabled", "spark.rapids.sql.mode"
-    ),
-    "comet": EngineSigns(
-        re.compile(r"Comet[A-Z]"),
-        ("org.apache.spark.CometPlugin", "org.apache.comet.CometSparkSessionExtensions"),
-        "spark.comet.enabled",
-    ),
-    "photon": EngineSigns(re.compile(r"Photon[A-Z]")),
-    # Its names hold "Transformer" or the name of its native library; of columnar nodes only one is Spark's.
-    "gluten": EngineSigns(
-        re.compile(
-            r"\w*Transformer\b|Columnar(?!ToRow)[A-Z]|Velox[A-Z]|RowToVelox|CHColumnar|RowToCHNative|NativeFileScan"
-        ),
-        (".GlutenPlugin",),
-        "spark.gluten.enabled",
-    ),
-    # Called Blaze before.
-    "auron": EngineSigns(
-        re.compile(r"Native[A-Z]|ConvertToNative|ConvertToUnsafeRow|Auron[A-Z]|Blaze[A-Z]"),
-        ("AuronSparkSessionExtension", "BlazeSparkSessionExtension"),
-        "spark.auron.enabled",
-    ),
-}
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Spark engines, plain or accelerated, and their jars: download, verify, cache."""
+"""Jars of engines: download, verify, cache."""
 
 from __future__ import annotations
 
@@ -7,88 +7,20 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 from workbench.core import files
 from workbench.core.child_process import run_command
-from workbench.core.errors import ConfigError, InputError, MissingToolError, WorkbenchError
+from workbench.core.errors import InputError, MissingToolError, WorkbenchError
 from workbench.core.files import cache_folder
-from workbench.spark import releases
+from workbench.spark.engines import Artifact
 
 FETCH_TIMEOUT_S = 600
 # Certificates that the machine trusts, in Debian's Java key store; often with that of a company's proxy.
 SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
 COPY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 OnMessage = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A jar in a Maven repository: coordinates, a class that it must contain, known digest."""
-
-    coordinate: str
-    holds: str
-    sha256: str | None = None
-
-    @property
-    def file_name(self) -> str:
-        """File name in Maven."""
-        _, name, version = self.coordinate.split(":")
-        return f"{name}-{version}.jar"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """An engine of Spark: its settings, and its jar by line of Spark; plain Spark has none."""
-
-    settings: Mapping[str, str] = field(default_factory=dict)
-    artifacts: Mapping[str, Artifact] = field(default_factory=dict)
-
-    def get_artifact(self, line: str | None = None) -> Artifact | None:
-        """Jar for a line of Spark (by default that of $WORKBENCH_SPARK, else the installed one)."""
-        if not self.artifacts:
-            return None
-        line = line or releases.get_chosen_line() or releases.get_installed_line()
-        if line is None or line not in self.artifacts:
-            raise ConfigError(
-                "the engine has no jar for this Spark",
-                found=line or "no pyspark installed",
-                allowed=list(self.artifacts),
-                do=f"choose a line: {releases.VARIABLE}={next(iter(self.artifacts))}",
-            )
-        return self.artifacts[line]
-
-
-COMET_PLUGIN = "org/apache/spark/CometPlugin.class"
-COMET = {
-    "3.5": Artifact(
-        "org.apache.datafusion:comet-spark-spark3.5_2.12:0.12.0",
-        COMET_PLUGIN,
-        "4ef25ed0da6816e18b0b7711b82e9807d62a0330a1e89aa3f09a1bbb005c9424",
-    ),
-    "4.1": Artifact(
-        "org.apache.datafusion:comet-spark-spark4.1_2.13:1.2.0",
-        COMET_PLUGIN,
-        "5055c43dca9e8cce83c33b1ff25646d1436c94698ca48beb3475bf60843b8d37",
-    ),
-}
-ENGINES: dict[str, Engine] = {
-    "spark": Engine(),
-    "comet": Engine(
-        {
-            "spark.plugins": "org.apache.spark.CometPlugin",
-            "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager",
-            "spark.comet.enabled": "true",
-            "spark.comet.exec.enabled": "true",
-            "spark.comet.exec.shuffle.enabled": "true",
-            "spark.memory.offHeap.enabled": "true",
-            "spark.memory.offHeap.size": "4g",
-        },
-        COMET,
-    ),
-}
 
 
 def class_path_settings(jar: Path) -> dict[str, str]:

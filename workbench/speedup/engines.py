@@ -1,7 +1,7 @@
 """Operator tables of the engines: which operator a plan node is, and which of its metrics are times.
 
 An operator has one name on all engines: Spark's own, without "Exec" and numbers ("HashAggregate", "Scan parquet").
-To add an engine, write its table here and list it in `ENGINES`.
+To add an engine, write its table here and list it in `OPERATOR_TABLES`.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def _build_gluten_table() -> Engine:
 
 
 # The first engine whose table has a node's name decides, so Spark's own table comes last.
-ENGINES: tuple[Engine, ...] = (
+OPERATOR_TABLES: tuple[Engine, ...] = (
     _build_rapids_table(),
     _build_comet_table(),
     _build_photon_table(),
@@ -338,7 +338,7 @@ def classify_operator(node_name: str) -> Operator:
     'WholeStageCodegen'
     """
     name = strip_suffix(node_name)
-    for engine in ENGINES:
+    for engine in OPERATOR_TABLES:
         if (operator := engine.find_operator(name)) is not None:
             return operator
     if (accelerator := find_node_engine(name)) is not None:
@@ -380,7 +380,8 @@ def _find_source(text: str) -> str | None:
 def get_supported_operators(engine_name: str) -> frozenset[str] | None:
     """Operators that an engine supports, by Spark's names; null if unknown."""
     supported = next(
-        (engine.list_supported() for engine in ENGINES if engine.name == engine_name and engine.list_supported), None
+        (engine.list_supported() for engine in OPERATOR_TABLES if engine.name == engine_name and engine.list_supported),
+        None,
     )
     if supported is None or _CONDITIONAL not in supported:
         return supported

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import ConfigError
-from workbench.spark.engine_jars import COMET, class_path_settings
+from workbench.spark.engine_jars import class_path_settings
+from workbench.spark.engines import COMET
 from workbench.speedup.recording import recording_plan
 
 

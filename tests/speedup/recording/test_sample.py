@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import SAMPLES
-from workbench.spark.engine_jars import COMET
+from workbench.spark.engines import COMET
 from workbench.speedup.recording import benchmark_data
 from workbench.speedup.recording.answers import Answer, AnswerStore
 from workbench.speedup.recording.query_suite import Suite

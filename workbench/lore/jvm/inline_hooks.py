@@ -28,7 +28,7 @@ from workbench.lore.spark_bridge.operator_inputs import (
     list_inputs,
 )
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
-from workbench.spark.engine_jars import Artifact
+from workbench.spark.engines import Artifact
 
 if TYPE_CHECKING:
     from workbench.lore.config import DumpSettings

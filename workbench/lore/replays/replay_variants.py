@@ -510,12 +510,13 @@ def engine_settings(engine: str) -> dict[str, str]:
     if engine == "spark":
         return {}
     from workbench.spark import engine_jars
-    from workbench.spark.engine_jars import ENGINES, class_path_settings
+    from workbench.spark.engine_jars import class_path_settings
+    from workbench.spark.engines import ENGINES
 
     engine_spec = ENGINES[engine]
     artifact = engine_spec.get_artifact()
     jar = engine_jars.resolve_jar(artifact, say=lambda _: None) if artifact else None
-    return {**engine_spec.settings, **(class_path_settings(jar) if jar else {})}
+    return {**(engine_spec.settings or {}), **(class_path_settings(jar) if jar else {})}
 
 
 def variant_settings(engine: str, started: str) -> dict[str, str]:

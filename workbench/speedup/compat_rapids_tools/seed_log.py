@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from workbench.core.errors import InputError
 from workbench.eventlog import listener_events as shared
-from workbench.eventlog.engine_detection import ENGINES
 from workbench.eventlog.fold import parse_integer
 from workbench.eventlog.listener_events import Metric, Plan, TaskMetrics
 from workbench.eventlog.log_redaction import remove_secrets
 from workbench.eventlog.plan_graph import PlanNode, build_graph
 from workbench.eventlog.sources import LogSource, list_logs
+from workbench.spark.engines import ENGINES
 from workbench.speedup.compat_rapids_tools import log_records as own
 from workbench.speedup.compat_rapids_tools.jvm_semantics import immutable_order, mutable_order
 from workbench.speedup.compat_rapids_tools.log_records import Accumulator, Job, Query, Task, TaskSums, list_plan_reads

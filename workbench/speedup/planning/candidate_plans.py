@@ -13,8 +13,8 @@ import polars as pl
 
 from workbench.console import terminal
 from workbench.core.errors import ConfigError, InputError, RunFailedError
-from workbench.eventlog.engine_detection import ENGINES as ENGINE_SIGNS
 from workbench.runs import run_folder
+from workbench.spark.engines import ENGINES as ENGINE_SIGNS
 from workbench.speedup.attribution.operator_explanation import is_recording, read_single_log
 from workbench.speedup.config import PlanConfig
 from workbench.speedup.planning import planning_session

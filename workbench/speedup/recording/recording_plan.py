@@ -18,7 +18,8 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.schema import StrictModel, read_model_file
 from workbench.eventlog.log_redaction import remove_property_secrets
 from workbench.spark import engine_jars, releases
-from workbench.spark.engine_jars import ENGINES, Artifact, class_path_settings
+from workbench.spark.engine_jars import class_path_settings
+from workbench.spark.engines import RUNNABLE, Artifact
 from workbench.speedup.config import RecordConfig
 from workbench.speedup.recording import query_suite
 from workbench.speedup.recording.benchmark_data import BENCHMARKS
@@ -265,7 +266,7 @@ class RecordedSide:
     @property
     def settings(self) -> dict[str, str]:
         """Spark settings of this side: the engine's, overridden by its own."""
-        return {**ENGINES[self.engine].settings, **self.conf}
+        return {**(RUNNABLE[self.engine].settings or {}), **self.conf}
 
     @property
     def line_beside(self) -> str | None:
@@ -275,7 +276,7 @@ class RecordedSide:
     @property
     def artifact(self) -> Artifact | None:
         """Jar of its engine; null for plain Spark."""
-        return ENGINES[self.engine].get_artifact(self.spark)
+        return RUNNABLE[self.engine].get_artifact(self.spark)
 
 
 def parse_sides(
@@ -298,8 +299,10 @@ def parse_sides(
     if not sides:
         raise ConfigError("nothing to record", where="--engine, --side", do="--engine spark --engine comet")
     for side in sides:
-        if side.engine not in ENGINES:
-            raise ConfigError("unknown engine", where="--engine, --side", found=side.engine[:80], allowed=list(ENGINES))
+        if side.engine not in RUNNABLE:
+            raise ConfigError(
+                "unknown engine", where="--engine, --side", found=side.engine[:80], allowed=list(RUNNABLE)
+            )
         if not re.fullmatch(LABEL, side.label):
             allowed = "letters, digits, _ . + -, at most 40, a letter or digit first"
             raise ConfigError("not a label", where="--label, --side", found=side.label[:80], allowed=allowed)
