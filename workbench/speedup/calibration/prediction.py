@@ -578,7 +578,7 @@ def _select_largest_steps(parts: pl.DataFrame) -> list[tuple[str, float, float, 
 
     Returns: Operator, seconds before, seconds after, factor (null for the rest); largest saving first, the rest last.
 
-    `parts`: As `_average_parts` returns them.
+    `parts`: As `average_parts` returns them.
     """
     change = pl.col("predicted_s") - pl.col("baseline_s")
     ranked = parts.sort(change.abs(), "operator", descending=[True, False])
