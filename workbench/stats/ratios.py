@@ -13,14 +13,19 @@ from workbench.stats.intervals import LEVEL, Interval, check_level, t_interval, 
 INDEPENDENT_RATIO_METHOD = "ratio of independent estimates, half widths in quadrature"
 
 
-def paired_log_ratio(baseline: Iterable[float], candidate: Iterable[float], *, level: float = LEVEL) -> Interval:
+def paired_log_ratio(
+    baseline: Iterable[float], candidate: Iterable[float], *, level: float = LEVEL, resolution: float = 0.0
+) -> Interval:
     """Ratio baseline / candidate over pairs, with interval; above 1 the candidate is faster.
 
     The geometric mean over pairs, with the t interval and test of the mean log ratio, n - 1 degrees of freedom. Pairs
     must be independent.
 
-    Returns: `n` counts pairs. No estimate for n = 0; no ends and no p value for n = 1. Pairs with equal ratios give
-    an interval of zero width.
+    `resolution`: Largest error of each value by its clock, 0 for exact values. It may be the same in all pairs, so that
+    more of them do not lessen it: it widens the interval as a whole, which then has no p value.
+
+    Returns: `n` counts pairs. No estimate for n = 0; no ends and no p value for n = 1, and for values within the
+    resolution. Exact values with equal ratios give an interval of zero width.
 
     Does not show how the ratio depends on the case, nor the ratio of summed times (all cases weigh the same).
     Source: the one-sample t interval on logarithms; Fleming and Wallace, How not to lie with statistics (1986), for
@@ -47,6 +52,12 @@ def paired_log_ratio(baseline: Iterable[float], candidate: Iterable[float], *, l
         return Interval(
             estimate, None, None, level, len(logs), method, reason=f"{len(logs)} pair(s), at least 2 needed"
         )
+    if resolution:
+        values = np.concatenate([above, below])
+        if (smallest := float(values.min())) <= resolution:
+            reason = f"a value of {smallest:g} is not above the clock's resolution of {resolution:g}"
+            return Interval(float(np.exp(mean)), None, None, level, len(logs), method, reason=reason)
+        half, p_value = half - 2 * float(np.log1p(-resolution / values).mean()), None
     return _build_ratio_interval(mean, half, len(logs), level, method, p_value)
 
 

@@ -245,6 +245,29 @@ def test_a_side_that_never_got_there_in_some_runs_is_never_called_faster_for_the
     assert row(found, share=0.5)["verdict"] == "FASTER"
 
 
+@pytest.mark.parametrize("n", [2, 10])
+@pytest.mark.parametrize(
+    ("values_s", "verdict", "low", "high"),
+    [
+        ((1.0, 2.0), "UNDECIDED", None, None),
+        ((3.0, 2.0), "UNDECIDED", 0.5, 4.5),
+        ((20.0, 20.0), "UNDECIDED", (19 / 20) ** 2, (20 / 19) ** 2),
+        ((10.0, 40.0), "SLOWER", 1 / 4 * 9 / 10 * 39 / 40, 1 / 4 * 10 / 9 * 40 / 39),
+    ],
+)
+def test_equal_times_by_a_clock_of_whole_seconds_are_known_to_the_second(
+    values_s: tuple[float, float], verdict: str, low: float | None, high: float | None, n: int
+) -> None:
+    def equal_runs(value_s: float) -> list[pl.DataFrame]:
+        whole = [pl.lit(value_s).alias("value_s"), pl.lit(1.0).alias("resolution_s")]
+        return [run(np.random.default_rng(number)).with_columns(*whole) for number in range(n)]
+
+    found = row(compare_variants(*map(equal_runs, values_s)))
+    assert (found["verdict"], found["ratio"]) == (verdict, pytest.approx(values_s[0] / values_s[1]))
+    assert (found["low"], found["high"]) == (low and pytest.approx(low), high and pytest.approx(high))
+    assert low or found["reason"] == "a value of 1 is not above the clock's resolution of 1"
+
+
 def test_where_both_sides_lost_runs_the_ratio_is_information_without_an_interval() -> None:
     a, b = sides(1, 10, factor=1 / 3)
     spoilt(a, [0], None)

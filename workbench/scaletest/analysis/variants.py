@@ -72,7 +72,7 @@ def compare_variants(
     for row, interval, decision in zip(rows, intervals, decided, strict=True):
         row |= {"verdict": decision.verdict, "adjusted_p_value": decision.adjusted_p_value}
         if decision.verdict == UNDECIDED and row["reason"] is None:
-            row["reason"] = ONE_RUN_NOTE if len(a) == 1 else explain_open_verdict(interval, margin, tested)
+            row["reason"] = explain_open_verdict(interval, margin, tested)
     return COMPARISON.frame(rows)
 
 
@@ -96,7 +96,9 @@ class _VariantQuantiles:
         condition = (
             (pl.col("step") == step) & (pl.col("clock") == self.clock) & ((pl.col("quantile") - share).abs() < 1e-9)
         )
-        return [_build_run_quantile(run.filter(condition)["value_s"].to_list()) for run in self.runs]
+        return [
+            _build_run_quantile(run.filter(condition).select("value_s", "resolution_s").rows()) for run in self.runs
+        ]
 
 
 @dataclass(frozen=True)
@@ -105,15 +107,17 @@ class _RunQuantile:
 
     seconds: float | None
     lack: str = ""
+    resolution_s: float = 0.0
 
 
-def _build_run_quantile(values: list[float | None]) -> _RunQuantile:
-    if not values:
+def _build_run_quantile(rows: Sequence[tuple[Any, ...]]) -> _RunQuantile:
+    if not rows:
         return _RunQuantile(None, "absent")
-    if values[0] is None:
+    value_s, resolution_s = rows[0]
+    if value_s is None:
         return _RunQuantile(None, "never")
     # Below zero: by a clock of whole seconds, or between two clocks.
-    return _RunQuantile(float(values[0])) if values[0] > 0 else _RunQuantile(None, "no time")
+    return _RunQuantile(value_s, resolution_s=resolution_s) if value_s > 0 else _RunQuantile(None, "no time")
 
 
 def _list_common_steps(a: _VariantQuantiles, b: _VariantQuantiles) -> list[str]:
@@ -136,7 +140,8 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
     reason = _explain_lost_pairs(share, a.name, first, b.name, second)
     pairs = [(x.seconds, y.seconds) for x, y in zip(first, second, strict=True) if x.seconds and y.seconds]
     paired = [x for x, _ in pairs], [y for _, y in pairs]
-    interval = stats.paired_log_ratio(*paired, level=CONFIDENCE_LEVEL)
+    resolution_s = max(quantile.resolution_s for quantile in first + second)
+    interval = stats.paired_log_ratio(*paired, level=CONFIDENCE_LEVEL, resolution=resolution_s)
     never = [sum(quantile.lack == "never" for quantile in side) for side in (first, second)]
     one_sided = min(never) == 0 < max(never)
     if reason is not None:
@@ -192,7 +197,9 @@ def _explain_lost_pairs(
 
 
 def explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -> str:
-    """Explain why a row with an interval is undecided, and roughly how many runs would decide it."""
+    """Explain why a row is undecided, and roughly how many runs would decide it."""
+    if interval.low is None:
+        return ONE_RUN_NOTE if interval.n < 2 else interval.reason or ""
     needed = stats.count_required_pairs(interval, margin, tested)
     text = f"about {needed} runs per variant would decide it" if needed else "too close, or the runs vary too much"
     alone = stats.p_beyond(interval, margin)
@@ -438,8 +445,15 @@ def _compare_with_first(variants: Variants) -> dict[str, dict[str, Any]]:
     complete_pairs = {
         name: values for name, values in both_medians.items() if values and len(values) == len(pairs[name])
     }
+    step, clock = variants.total
+    is_total = (pl.col("step") == step) & (pl.col("clock") == clock)
+    resolution_s = max(
+        max(run.quantiles.filter(is_total)["resolution_s"], default=0.0) for _, run in variants.everything
+    )
     intervals = {
-        name: stats.paired_log_ratio([a for a, _ in values], [b for _, b in values], level=CONFIDENCE_LEVEL)
+        name: stats.paired_log_ratio(
+            [a for a, _ in values], [b for _, b in values], level=CONFIDENCE_LEVEL, resolution=resolution_s
+        )
         for name, values in complete_pairs.items()
     }
     decisions = stats.decide_beyond(list(intervals.values()), [EQUIVALENCE_MARGIN] * len(intervals))
@@ -452,8 +466,7 @@ def _compare_with_first(variants: Variants) -> dict[str, dict[str, Any]]:
         interval, decision = intervals[name], decisions[list(intervals).index(name)]
         reason: str | None = None
         if decision.verdict == UNDECIDED:
-            many = explain_open_verdict(interval, EQUIVALENCE_MARGIN, len(intervals))
-            reason = ONE_RUN_NOTE if interval.low is None else many
+            reason = explain_open_verdict(interval, EQUIVALENCE_MARGIN, len(intervals))
         ends = {"ratio": interval.estimate, "low": interval.low, "high": interval.high}
         verdicts[name] = ends | {"verdict": decision.verdict, "reason": reason}
     return verdicts
