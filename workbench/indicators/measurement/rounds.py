@@ -18,6 +18,7 @@ from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.launcher_client import DIED, Launcher, build_clean_environment
 from workbench.indicators.measurement.machine_facts import PREFIX
 from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
+from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_plan import (
     Slot,
     build_run_document,
@@ -151,10 +152,9 @@ def measure_session(
     variants: Sequence[Variant],
     cases: Sequence[Case],
     *,
-    limits: RunLimits | None = None,
+    config: SessionConfig | None = None,
     judge: Judge | None = None,
     watcher: SessionWatcher | None = None,
-    warmup: int = 1,
 ) -> Session:
     """Make all missing runs of a session, and return the session with how it ended.
 
@@ -163,8 +163,9 @@ def measure_session(
 
     `folder`, `session`: The session's folder, whose existing runs are kept, and its plan.
     `variants`, `cases`: The interpreters of its arms, and its cases with their classes and scripts.
-    `warmup`: Runs of each case by each arm before the first round, not recorded.
+    `config`: Limits of a run, and the runs before the first round, which are not recorded.
     """
+    config = config or SessionConfig()
     judge, watcher = judge or Judge(), watcher or SessionWatcher()
     planned_cases = match_cases_to_session(session, cases)
     by_name = {variant.arm.name: variant for variant in variants}
@@ -181,7 +182,7 @@ def measure_session(
     slots, state = order_runs(session), read_state(folder, session)
     finished_groups = [group for group in group_slots(session, slots) if all(map(state.is_done, group))]
     watcher.report_start(sum(map(len, finished_groups)), len(slots))
-    limits = replace(limits or RunLimits(), memory_bytes=session.memory_bytes)
+    limits = RunLimits(processes=config.processes, network=config.network, memory_bytes=session.memory_bytes)
     _, cpus = machine_facts.assign_cores(max(map(session.count_threads, session.arms)))
     with (
         _catch_interrupt() as interrupted,
@@ -190,7 +191,7 @@ def measure_session(
         ) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
-        runner = _SessionRunner(folder, by_name, planned_cases, launcher, state, watcher, judge, interrupted, warmup)
+        runner = _SessionRunner(config, folder, by_name, planned_cases, launcher, state, watcher, judge, interrupted)
         session, reason = runner.run_all_rounds(session, slots)
         session = _add_notes(session, state.list_notes(), watcher)
     ended_at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -203,6 +204,7 @@ def measure_session(
 class _SessionRunner:
     """Runs the rounds of a session."""
 
+    config: SessionConfig
     folder: Path
     variants: Mapping[str, Variant]
     cases: Mapping[str, Case]
@@ -211,7 +213,6 @@ class _SessionRunner:
     watcher: SessionWatcher
     judge: Judge
     interrupted: threading.Event
-    warmup: int = 1
     not_made: int = 0
 
     def run_all_rounds(self, session: Session, slots: Sequence[Slot]) -> tuple[Session, str]:
@@ -308,7 +309,7 @@ class _SessionRunner:
             (case, self.variants[arm].interpreter, self.variants[arm].environment.get(COMMAND)): (case, arm)
             for case, arm in pairs
         }
-        for case, arm in [pair for pair in commands.values() for _ in range(self.warmup)]:
+        for case, arm in [pair for pair in commands.values() for _ in range(self.config.warmup)]:
             if self.interrupted.is_set():
                 return
             command = self._build_command(session, self.variants[arm], self.cases[case])

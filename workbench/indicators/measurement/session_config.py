@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from workbench.core.errors import ConfigError
 from workbench.core.field_options import parse_numbers, setting
@@ -181,8 +181,8 @@ class SessionConfig(FiniteModel):
         max_length=200,
         metavar="COMMIT",
     )
-    command: str | None = Field(None, description="Shell command that every stack runs.")
-    design: Literal["rounds", "blocks"] = Field("rounds", description="Blocks exist to demonstrate their bias.")
+    command: str | None = setting(None, "Shell command that every stack runs.")
+    design: Literal["rounds", "blocks"] = setting("rounds", "Blocks exist to demonstrate their bias.")
 
     @field_validator("stacks", mode="before")
     @classmethod

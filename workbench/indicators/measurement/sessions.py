@@ -16,7 +16,6 @@ from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import session_plan
 from workbench.indicators.measurement.machine_facts import equalize_conditions
 from workbench.indicators.measurement.rounds import Judge, measure_session
-from workbench.indicators.measurement.run_messages import RunLimits
 from workbench.indicators.measurement.script_cases import write_declarations
 from workbench.indicators.measurement.session_config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
@@ -112,7 +111,6 @@ def _measure_here(
     run: run_folder.Run, session: Session, parts: SessionInputs, watcher: SessionWatcher
 ) -> SessionOutcome:
     """Make the missing runs on this machine, and judge the session."""
-    limits = RunLimits(processes=parts.config.processes, network=parts.config.network)
     return measure_and_judge(
         run,
         lambda judge: measure_session(
@@ -120,10 +118,9 @@ def _measure_here(
             session,
             parts.variants,
             [replace(case, variables={**case.variables, **parts.environment}) for case in parts.cases],
-            limits=limits,
+            config=parts.config,
             judge=judge,
             watcher=watcher,
-            warmup=parts.config.warmup,
         ),
     )
 
