@@ -227,7 +227,7 @@ print(json.dumps({"name": "PiHelloWorld", "component": "one", "@parameters": {"H
     assert (code, "--ignore base" in err) == (2, True)
     code, out, err = command("--specification", path, "--ignore", "base", "--out", tmp_path / "out")
     assert code == 0, out + err
-    assert "left out knowingly: base" in out
+    assert "ignored on request: base" in out
     folder = folder_of(tmp_path / "out")
     session = read_session(folder)
     assert (session.looks, session.threads, session.memory_bytes) == ((5,), 1, 512 << 20)
