@@ -125,7 +125,7 @@ class Settings(BaseModel):
 def collect(*words: str, **rules: Any) -> OptionValues:
     found: list[OptionValues] = []
 
-    @take_options_from(Settings, list(Settings.model_fields), rules)
+    @take_options_from(Settings, options=rules)
     def command(given: OptionValues) -> None:
         found.append(given)
 

@@ -87,11 +87,13 @@ def take_options_from(
 
     `model`: The class, or "module:Class" for one that is imported when the command is entered.
     `fields`: Fields that become options, in the order of the help; a text has spaces between them. Names of the
-    function's own parameters may stand among them; those that do not come last.
+    function's own parameters may stand among them; those that do not come last. Without them: all of the model, those
+    of `groups` first, those of its base classes last.
     `options`: What differs from a field's own `FieldOption`, which stands in its annotation.
     `units`: By the unit that a field's name ends with: the flag drops it, and shows this: {"s": "S"}.
     `groups`: Headings in the help, with the fields below each, spaces between them; or headings alone: the fields are
-    then those whose own option names that group, without those to `omit`.
+    then those whose own option names that group.
+    `omit`: Fields that do not become options.
     `defaults`: Default of an option: "none", where help tells the model's default; or the "model"'s own.
 
     >>> from pydantic import BaseModel, Field
@@ -106,13 +108,11 @@ def take_options_from(
     {'think_time_s': 2.0} think_time_s=2.0
     """
     rules = {name: FieldOption(name=rule) if isinstance(rule, str) else rule for name, rule in options.items()}
-    names = tuple(fields.split() if isinstance(fields, str) else fields)
-    headings = (
-        {name: heading for heading, members in groups.items() for name in members.split()}
-        if isinstance(groups, Mapping)
-        else {}
-    )
+    headings: dict[str, str] = {}
+    if isinstance(groups, Mapping):
+        headings = {name: heading for heading, members in groups.items() for name in members.split()}
     shared = () if isinstance(groups, Mapping) else tuple(groups)
+    names = tuple(fields.split() if isinstance(fields, str) else fields)
 
     def decorate(function: Callable[..., None]) -> Callable[[], None]:
         def command() -> None:
@@ -121,11 +121,10 @@ def take_options_from(
         # Without its annotations: a group that lists its commands must not evaluate them.
         update_wrapper(command, function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         del command.__wrapped__  # type: ignore[attr-defined]
-        setattr(
-            command,
-            _SPECIFICATION,
-            _Specification(function, model, names, rules, units, headings, defaults, shared, tuple(omit.split())),
+        specification = _Specification(
+            function, model, names, rules, units, headings, defaults, shared, tuple(omit.split())
         )
+        setattr(command, _SPECIFICATION, specification)
         return command
 
     return decorate
@@ -267,50 +266,68 @@ class _Specification:
     def command(self) -> Any:
         """Typer's own command of a function with these parameters."""
         first, *parameters = self._list_own_parameters()
-        by_field = self._build_field_parameters({parameter.name for parameter in parameters})
-        by_name = {parameter.name: parameter for parameter in parameters}
-        names = [*self.fields, *(name for name in by_field if name not in self.fields)]
-        order = [by_field[name].parameter if name in by_field else by_name.pop(name) for name in names]
-        order += by_name.values()
+        own = {parameter.name: parameter for parameter in parameters}
+        by_field = self._build_field_parameters({*own})
+        order = own | {name: option.parameter for name, option in by_field.items()}
+        order = {name: order[name] for name in [*self.fields, *self.headings, *by_field, *own]}
         context = inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
         def call(**values: Any) -> None:
-            option_values = _collect_values(by_field.values(), values, values.pop(_CONTEXT))
-            self.function(
-                **{first.name: option_values}, **{parameter.name: values[parameter.name] for parameter in parameters}
-            )
+            given = values.pop(_CONTEXT)
+            option_values = OptionValues(flags={option.field: option.flag for option in by_field.values()})
+            for option in by_field.values():
+                source = given.get_parameter_source(option.name)
+                if source is not None and source.name != "DEFAULT":
+                    option_values[option.field] = option.read_value(values[option.name])
+                elif option.own_default not in (None, ""):
+                    # A command's own default that is not the model's counts as given.
+                    option_values[option.field] = option.read_value(option.own_default)
+            self.function(**{first.name: option_values}, **{name: values[name] for name in own})
 
         update_wrapper(call, self.function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         del call.__wrapped__  # type: ignore[attr-defined]
-        call.__signature__ = inspect.Signature([*order, context])  # type: ignore[attr-defined]
-        call.__annotations__ = {parameter.name: parameter.annotation for parameter in [*order, context]}
+        call.__signature__ = inspect.Signature([*order.values(), context])  # type: ignore[attr-defined]
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in [*order.values(), context]}
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(cls=HelpCommand)(call)
         return typer.main.get_command(app)
 
     def _list_own_parameters(self) -> list[inspect.Parameter]:
+        """Parameters of the function, each below its heading."""
         hints = get_type_hints(self.function, include_extras=True)
-        parameters = inspect.signature(self.function).parameters.values()
-        return [
-            parameter.replace(
-                annotation=_put_under(self.headings.get(parameter.name), hints[parameter.name]),
-                kind=inspect.Parameter.KEYWORD_ONLY,
-            )
-            for parameter in parameters
-        ]
+        parameters = []
+        for parameter in inspect.signature(self.function).parameters.values():
+            annotation = hints[parameter.name]
+            if (heading := self.headings.get(parameter.name)) is not None:
+                kind, option = get_args(annotation)
+                option = copy.copy(option)
+                option.rich_help_panel = heading
+                annotation = Annotated[kind, option]
+            parameters.append(parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY))
+        return parameters
 
     def _build_field_parameters(self, own_names: set[str]) -> dict[str, _FieldParameter]:
-        model_fields = _load_model(self.model).model_fields
-        rules = {name: self._find_rule(name, info) for name, info in model_fields.items()}
-        shared = [name for name in model_fields if rules[name].group in self.groups]
-        shared.sort(key=lambda name: self.groups.index(rules[name].group))
-        wanted = [
-            name for name in dict.fromkeys([*self.fields, *shared]) if name not in own_names and name not in self.omit
-        ]
-        known = set(model_fields) | own_names
-        if unknown := sorted((set(wanted) | set(self.rules) | set(self.headings) | set(self.omit)) - known):
+        model = self.model
+        if isinstance(model, str):
+            module, _, name = model.partition(":")
+            model = getattr(importlib.import_module(module), name)
+        model_fields = model.model_fields
+        if unknown := sorted({*self.fields, *self.rules, *self.headings, *self.omit} - {*model_fields, *own_names}):
             raise TypeError(f"{self.function.__name__}: no fields of the model: {', '.join(unknown)}")
-        return {name: self._build_field_parameter(name, model_fields[name], rules[name]) for name in wanted}
+        rules = {name: self._find_rule(name, info) for name, info in model_fields.items()}
+        if self.groups:
+            taken = [name for group in self.groups for name in model_fields if rules[name].group == group]
+        elif self.fields:
+            taken = []
+        else:
+            own_first = [name for kind in model.__mro__ for name in vars(kind).get("__annotations__", ())]
+            taken = [*self.headings, *(name for name in own_first if name in model_fields)]
+        wanted = dict.fromkeys([*self.fields, *taken])
+        return {
+            name: self._build_field_parameter(name, model_fields[name], rules[name])
+            for name in wanted
+            if name not in own_names and name not in self.omit
+        }
 
     def _find_rule(self, name: str, info: FieldInfo) -> FieldOption:
         """The field's own option, with what this command has otherwise."""
@@ -372,36 +389,6 @@ class _Specification:
         if default is not None or is_parsed or model_default is None or isinstance(model_default, list | tuple | dict):
             return default, kind is not bool
         return default, f"{model_default:g}" if isinstance(model_default, float) else str(model_default)
-
-
-def _put_under(heading: str | None, annotation: Any) -> Any:
-    """The annotation of an option that help shows below a heading."""
-    if heading is None:
-        return annotation
-    kind, option = get_args(annotation)
-    option = copy.copy(option)
-    option.rich_help_panel = heading
-    return Annotated[kind, option]
-
-
-def _collect_values(options: Any, values: Mapping[str, Any], context: Any) -> OptionValues:
-    """Collect the given values; a command's own default that is not the model's counts as given."""
-    option_values = OptionValues(flags={parameter.field: parameter.flag for parameter in options})
-    for option in options:
-        source = context.get_parameter_source(option.name)
-        if source is not None and source.name != "DEFAULT":
-            option_values[option.field] = option.read_value(values[option.name])
-        elif option.own_default not in (None, ""):
-            option_values[option.field] = option.read_value(option.own_default)
-    return option_values
-
-
-def _load_model(model: str | type[BaseModel]) -> type[BaseModel]:
-    if not isinstance(model, str):
-        return model
-    module, _, name = model.partition(":")
-    model_type: type[BaseModel] = getattr(importlib.import_module(module), name)
-    return model_type
 
 
 def _strip_optional(annotation: Any) -> Any:

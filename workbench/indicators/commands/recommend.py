@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 @take_options_from(
     "workbench.indicators.recommendation.recommendation_request:RecommendationRequest",
-    "folders mix type session require exclude vulnerabilities min_age_days margin clock max_failed_share predict "
-    "propose stacks unit database requirements pylock next_stacks out seed",
-    {
+    options={
         "mix": FieldOption(metavar="METRIC=WEIGHT,…"),
         "type": FieldOption("type_"),
         "require": FieldOption(metavar="REQUIREMENT"),
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
         "Request": "mix type session require exclude vulnerabilities min_age_days margin clock max_failed_share",
         "Next stacks": "predict propose stacks unit database next_stacks seed",
     },
+    omit="as_of",
     defaults="model",
 )
 def recommend(

@@ -31,9 +31,7 @@ def _parse_with(name: str, *, takes_flag: bool = True) -> Parse:
 
 @take_options_from(
     "workbench.indicators.stacks.stack_request:StackRequest",
-    "free requirements decision decision_type step count seed latest first_day last_day every most before "
-    "python platform max_download_bytes context",
-    {
+    options={
         "free": FieldOption(kind=list[str], metavar="PACKAGE"),
         "requirements": FieldOption(
             kind=Path, parse=_parse_with("read_requirements", takes_flag=False), metavar="FILE"
@@ -57,6 +55,7 @@ def _parse_with(name: str, *, takes_flag: bool = True) -> Parse:
         "Days": "first_day last_day every most before",
         "Target": "python platform max_download_bytes",
     },
+    omit="no_limit",
 )
 def stacks(
     settings: OptionValues,

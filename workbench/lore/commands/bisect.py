@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 @take_options_from(
     "workbench.lore.bisection.input_bisection:BisectOptions",
-    "folder check sql_check no_nulls unique row_count journal partition confs confs_a confs_b engine out max_steps "
-    "show trust master driver_memory",
-    {
+    options={
         **REPLAY_FLAGS,
         "check": FieldOption(metavar="FUNCTION"),
         "sql_check": FieldOption(metavar="SQL"),

@@ -44,9 +44,7 @@ def _split_names(text: str) -> list[str]:
 
 @take_options_from(
     "workbench.lore.config:DumpSettings",
-    "source ids path failed sql view data conf master driver_memory tagged max_bytes batch_rows columns mask"
-    " keep_output_rows subtree mode non_strict",
-    {
+    options={
         "ids": FieldOption(
             kind=str, default=None, show_default=False, help="Operators and partitions: 1[0 2 5-9], 4[*]."
         ),
@@ -64,6 +62,8 @@ def _split_names(text: str) -> list[str]:
         ),
         "keep_output_rows": FieldOption(min=0),
     },
+    groups={"Query": "failed sql view data conf master driver_memory tagged"},
+    omit="strict tag_enabled skip_plan_dump original_names",
     defaults="model",
 )
 def dump(

@@ -20,9 +20,7 @@ _TOLERANCE = FieldOption(min=0, max=1)
 
 @take_options_from(
     _OPTIONS,
-    "folders partition repeat tight budget_s confs confs_a confs_b engine replan profile profile_to tolerance "
-    "trust master driver_memory",
-    {**REPLAY_FLAGS, "repeat": FieldOption(min=0), "tight": FieldOption(min=0, max=1), "tolerance": _TOLERANCE},
+    options={**REPLAY_FLAGS, "repeat": FieldOption(min=0), "tight": FieldOption(min=0, max=1), "tolerance": _TOLERANCE},
     defaults="model",
 )
 def replay(option_values: OptionValues, folders: Folders, as_json: JsonFlag = False) -> None:

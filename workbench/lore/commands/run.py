@@ -20,8 +20,7 @@ def _parse_inputs(texts: list[str], flag: str) -> dict[str, Path]:
 
 @take_options_from(
     "workbench.lore.replays.operator_runs:RunOptions",
-    "folder inputs confs out show trust master driver_memory",
-    {
+    options={
         "inputs": FieldOption("input", kind=list[str], metavar="input-N=FILE", parse=_parse_inputs),
         "confs": REPLAY_FLAGS["confs"],
         "out": FieldOption(metavar="FILE"),

@@ -26,9 +26,7 @@ def _parse_words(text: str, flag: str) -> tuple[str, ...]:
 
 @take_options_from(
     "workbench.scaletest.test_run.run_options:RunOptions",
-    "scenario cluster context kubeconfig confirm scheduler repeat submit_with submit_command kubectl closed processes"
-    " delay_s settle_s beside_others cleanup",
-    {
+    options={
         "submit_with": FieldOption(default="api"),
         "submit_command": FieldOption(parse=_parse_words, metavar="WORDS"),
         "kubectl": FieldOption(kind=Path, parse=lambda path, _: str(path), metavar="FILE", show_default="on PATH"),
@@ -42,6 +40,7 @@ def _parse_words(text: str, flag: str) -> tuple[str, ...]:
         ),
     },
     units={"s": "S"},
+    groups={"Cluster": "cluster context kubeconfig confirm"},
 )
 def run(
     settings: OptionValues,

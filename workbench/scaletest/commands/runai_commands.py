@@ -126,9 +126,7 @@ def import_upstream(
 
 @take_options_from(
     "workbench.scaletest.compat_runai.runai_submission:SubmitFlags",
-    "output_dir workload_type num_workloads num_processes num_gpus num_workers delay project pvc closed template"
-    " submit_with kubectl command max_rate scheduler allow_real_nodes resume cluster context kubeconfig confirm",
-    {
+    options={
         "workload_type": FieldOption(flags=("--workload-type", "-t")),
         "num_workloads": FieldOption(flags=("--num-workloads", "-n")),
         "num_processes": FieldOption(flags=("--num-processes", "-p")),

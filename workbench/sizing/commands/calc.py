@@ -10,11 +10,6 @@ from workbench.console.finish import JsonFlag
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
 
-_FIELDS = """
-config_file offline target_llm_latency target_workflow_runtime target_users test_gpu_count output_dir concurrencies
-num_passes append endpoint endpoint_timeout_s target_confirm header_env server_clock nat_python seed keep_order
-remove_older plots write
-"""
 _ONLINE_FIELDS = (
     "config_file concurrencies num_passes endpoint endpoint_timeout_s target_confirm header_env server_clock nat_python"
 )
@@ -80,13 +75,13 @@ KeepOrder = Annotated[
 
 @take_options_from(
     "workbench.sizing.compat_nat.calculation:Options",
-    _FIELDS,
-    _OPTIONS,
+    options=_OPTIONS,
     groups={
         "Question": "target_llm_latency target_workflow_runtime target_users test_gpu_count offline",
         "Measurement": _ONLINE_FIELDS,
         "Output": "output_dir append remove_older plots write keep_order",
     },
+    omit="goal rules",
 )
 def calc(
     option_values: OptionValues,

@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from workbench.kubernetes.manifests import Object
     from workbench.sizing.deployment.service_manifests import ServiceSpec
 
-_FIELDS = """
-sweep gpus profile image gpus_per_replica gpus_per_node spare survive_node in_flight least_replicas name namespace port
-health liveness args gpu_resource node_selector metric start_s queue env_secret pull_secret cache_claim cache_path
-cache_variable shared_memory cpu memory
-"""
-_OPTIONS = {
-    "image": FieldOption(default=None),
-    "args": FieldOption("arg"),
-    "port": FieldOption(min=1, max=65_535),
-    "node_selector": FieldOption(metavar="LABEL=VALUE"),
-    "start_s": FieldOption(min=10),
-}
 Sweep = Annotated[
     Path | None, typer.Argument(metavar="[SWEEP]", help="Sweep folder with estimates.", show_default=False)
 ]
@@ -60,8 +48,13 @@ LeastReplicas = Annotated[
 
 @take_options_from(
     "workbench.sizing.deployment.service_manifests:ServiceSpec",
-    _FIELDS,
-    _OPTIONS,
+    options={
+        "image": FieldOption(default=None),
+        "args": FieldOption("arg"),
+        "port": FieldOption(min=1, max=65_535),
+        "node_selector": FieldOption(metavar="LABEL=VALUE"),
+        "start_s": FieldOption(min=10),
+    },
     groups={
         "Size": "gpus gpus_per_replica gpus_per_node spare survive_node in_flight least_replicas",
         "Server": "profile image port health liveness args start_s metric",

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 
     from workbench.sizing.simulation.cluster_model import Service
 
-
-_SERVICE_FIELDS = """
-gpus slots prefill_tokens_per_s decode_base_s decode_per_sequence_s router cache_tokens admission calls input_tokens
-input_cv output_tokens output_cv tool_s tool_cv shared_s seed
-"""
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.", min=0, max=65_535)]
 TimeScale = Annotated[float, typer.Option(help="Factor on all times: 0.1 is ten times faster.")]
@@ -29,7 +24,6 @@ ReadyFile = Annotated[Path | None, typer.Option(help="File that gets the URL onc
 
 @take_options_from(
     "workbench.sizing.simulation.cluster_model:Service",
-    _SERVICE_FIELDS,
     groups={
         "Server": "gpus slots prefill_tokens_per_s decode_base_s decode_per_sequence_s router cache_tokens admission",
         "Requests": "calls input_tokens input_cv output_tokens output_cv tool_s tool_cv shared_s",

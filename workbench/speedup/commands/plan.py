@@ -11,9 +11,7 @@ from workbench.speedup.commands import RunFolder
 
 @take_options_from(
     "workbench.speedup.config:PlanConfig",
-    "queries engine baseline_log check only data scale spark conf master driver_memory shuffle_partitions comet_jar "
-    "timeout_s",
-    {"queries": FieldOption(flags=("--queries", "--suite"))},
+    options={"queries": FieldOption(flags=("--queries", "--suite"))},
     units={"s": "S"},
     defaults="model",
 )

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 @take_options_from(
     "workbench.speedup.config:ProfileConfig",
-    "event_log out sql_ids top_operators",
-    {
+    options={
         "sql_ids": FieldOption("sql_id", help="SQL execution to include; repeatable; all by default."),
         "top_operators": FieldOption(default=12, min=1, max=100, help="Operators to print."),
     },

@@ -26,9 +26,12 @@ from workbench.speedup.commands import (
 
 @take_options_from(
     "workbench.speedup.config:RecordConfig",
-    "out engines spark sides labels conf queries only data scale power_run sessions passes seed master driver_memory "
-    "shuffle_partitions comet_jar scrub keep session_timeout_s fresh",
-    {"engines": "engine", "sides": "side", "labels": "label", "queries": FieldOption(flags=("--queries", "--suite"))},
+    options={
+        "engines": "engine",
+        "sides": "side",
+        "labels": "label",
+        "queries": FieldOption(flags=("--queries", "--suite")),
+    },
     units={"s": "S"},
     groups={
         "Sides": "engines spark sides labels conf comet_jar",

@@ -10,9 +10,7 @@ from workbench.core.field_options import FieldOption
 
 @take_options_from(
     "workbench.speedup.config:SampleConfig",
-    "baseline_log factors budget out engines queries only data scale spark conf passes master driver_memory "
-    "shuffle_partitions comet_jar",
-    {"engines": "engine", "queries": FieldOption(flags=("--queries", "--suite"))},
+    options={"engines": "engine", "queries": FieldOption(flags=("--queries", "--suite"))},
     defaults="model",
 )
 def sample(settings: OptionValues, as_json: JsonFlag = False) -> None:
