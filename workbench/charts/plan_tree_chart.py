@@ -15,7 +15,7 @@ from workbench.charts.data import (
 )
 from workbench.charts.theme import COLOURS, encode_tooltip, short_number_expression
 from workbench.core.errors import InputError
-from workbench.core.formats import format_label, format_number
+from workbench.core.formats import cut_text, format_label, format_number
 from workbench.core.frames import takes_frames
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _lay_out_nodes(frame: pl.DataFrame, side: str, node: str, parent: str, label
 def _cut_label(text: str, x_px: float) -> str:
     """Cut a label to the room between its indentation and the figure."""
     room = int((SIDE_PX - FIGURE_PX - SPACE_PX - x_px) / CHARACTER_PX)
-    return text if len(text) <= room else text[: room - 1] + "…"
+    return cut_text(text, room)
 
 
 def _build_tree(frame: pl.DataFrame, value: str, name: str, *, n_lines: int, top: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.core.formats import cut_text
 
 UNSET: Any = object()
 MAX_SHOWN_CHARS = 60
@@ -97,4 +98,4 @@ def parse_json_option(text: str, flag: str) -> Any:
 
 def shorten_value(value: object) -> str:
     text = str(value)
-    return text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
+    return cut_text(text, MAX_SHOWN_CHARS)

@@ -5,6 +5,7 @@ Only display is rounded; tables and chart data keep the measured values.
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import math
@@ -92,6 +93,26 @@ def fit_answer(*wordings: str) -> str:
         if len(wording) <= MAX_ANSWER_CHARS:
             return wording
     return shorten_text(wordings[-1], MAX_ANSWER_CHARS)
+
+
+def cut_text(text: str, max_chars: int) -> str:
+    """A text with at most so many characters; a longer one ends in an ellipsis.
+
+    >>> cut_text("word", 4), cut_text("words", 4)
+    ('word', 'wor…')
+    """
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
+
+
+def cut_with_digest(text: str, max_chars: int) -> str:
+    """A text with at most so many characters; a longer one ends in its digest, so that texts that begin alike differ.
+
+    >>> len({cut_with_digest("x" * 300 + end, 30) for end in "ab"})
+    2
+    """
+    if len(text) <= max_chars:
+        return text
+    return f"{text[: max_chars - 10]}… {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def shorten_text(text: str, max_chars: int) -> str:
@@ -226,15 +247,11 @@ def format_bytes(count_bytes: int | float | None) -> str:
 def format_duration(seconds: float | None) -> str:
     """A duration in its usual units.
 
-    >>> [format_duration(seconds) for seconds in (0.0123, 12.34, 75, 7300, None)]
-    ['12.3 ms', '12.3 s', '1 min 15 s', '2 h 1 min', '–']
+    >>> [format_duration(seconds) for seconds in (0.0123, 12.34, 59.97, 75, 7300, None)]
+    ['12.3 ms', '12.3 s', '1 min 0 s', '1 min 15 s', '2 h 1 min', '–']
     """
-    if seconds is None:
-        return NULL
-    if seconds < 1:
-        return f"{format_number(float(seconds) * 1000)} ms"
-    if seconds < 60:
-        return f"{format_number(float(seconds))} s"
+    if seconds is None or seconds < 59.95:
+        return format_seconds(seconds)
     minutes, remainder_s = divmod(round(seconds), 60)
     return f"{minutes} min {remainder_s} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
@@ -242,16 +259,15 @@ def format_duration(seconds: float | None) -> str:
 def format_seconds(value: float | None) -> str:
     """A short time in one unit, for tables; a dash for null.
 
-    >>> format_seconds(0.0042), format_seconds(12.34), format_seconds(None)
-    ('4.2 ms', '12.3 s', '–')
+    >>> [format_seconds(value) for value in (0, 1.2e-5, 0.0042, 0.9996, 12.34, 3600, None)]
+    ['0 s', '12 µs', '4.2 ms', '1 s', '12.3 s', '3,600 s', '–']
     """
     if value is None:
         return NULL
-    if not value:
-        return "0 s"
-    if abs(value) < 1e-3:
-        return f"{1e6 * value:.0f} µs"
-    return f"{1e3 * value:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
+    # What rounds to a whole unit is written in it.
+    if not value or abs(value) >= 0.9995:
+        return f"{format_number(float(value))} s"
+    return f"{1e3 * value:.3g} ms" if abs(value) >= 0.9995e-3 else f"{1e6 * value:.0f} µs"
 
 
 def format_moment(text: str | None) -> str:

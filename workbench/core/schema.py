@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from workbench.core import redaction
 from workbench.core.data_files import MAX_BYTES, add_article, parse_json, parse_yaml, read_text_file
 from workbench.core.errors import InputError, WorkbenchError
+from workbench.core.formats import cut_text
 
 MAX_PROBLEMS = 10
 _MAX_SHOWN_CHARS = 80
@@ -210,7 +211,7 @@ def _format_value(value: object) -> str | None:
         # A list or an object may be long, and holds what other messages are about.
         return f"a {type(value).__name__}"
     text = repr(redaction.redact_value(value))
-    return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 1] + "…"
+    return cut_text(text, _MAX_SHOWN_CHARS)
 
 
 def read_model_file(

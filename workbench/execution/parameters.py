@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 from workbench.core import formats, redaction, samples
 from workbench.core.data_files import find_foreign_part, parse_json, parse_yaml, read_yaml_file
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import cut_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -452,7 +453,7 @@ def _format_value(parameter: Parameter, value: Any) -> str:
     if parameter.names_variable or redaction.has_user_info(value) or redaction.may_hold_secret(parameter.name, value):
         return "the value"
     text = repr(value)
-    return text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
+    return cut_text(text, MAX_SHOWN_CHARS)
 
 
 def _format_user_info_problem(name: str) -> str:

@@ -12,7 +12,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from workbench.core.errors import ConfigError, WorkbenchError
-from workbench.core.formats import escape_html
+from workbench.core.formats import cut_text, escape_html
 from workbench.live.file_picker import FilePicker, Pick
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _format_finding(detail: Any) -> str:
         if isinstance(part, int) or not part.startswith(("list[", "dict["))
     )
     value_text = repr(detail.get("input"))
-    value_text = value_text if len(value_text) <= _MAX_VALUE_CHARS else value_text[: _MAX_VALUE_CHARS - 1] + "…"
+    value_text = cut_text(value_text, _MAX_VALUE_CHARS)
     return f"{text[:1].lower()}{text[1:]}; found {value_text}{place}"
 
 

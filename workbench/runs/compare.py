@@ -6,7 +6,6 @@ difference.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.files import is_store_failure
+from workbench.core.formats import cut_text, cut_with_digest
 from workbench.core.units import find_unit_factor
 from workbench.runs.columns import RunColumn, describe_changes, find_interval_columns, find_mismatch, read_columns
 from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
@@ -185,14 +185,14 @@ class PairedTable:
             for which, own, others in (("baseline", *names), ("candidate", *names[::-1]))
             if (only := [name for name in own if name not in others])
         ]
-        return [_shorten_text(note) for note in notes] + [
+        return [cut_text(note, MAX_TEXT_CHARS) for note in notes] + [
             note for name in self.columns if name not in ends for note in self.describe_column(name)
         ]
 
     def describe_column(self, column: str) -> list[str]:
         """Sentences on how a column differs between the two runs."""
         sides = self._get_column(column)
-        return [_shorten_text(note) for note in describe_changes(column, *sides)] if sides else []
+        return [cut_text(note, MAX_TEXT_CHARS) for note in describe_changes(column, *sides)] if sides else []
 
 
 def scale_interval(value: Interval, factor: float) -> Interval:
@@ -456,8 +456,8 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
         len(pairs.both),
         pairs.key,
         pairs.own,
-        tuple(shorten_name(pairs.format_row_name(row)) for row in pairs.only_baseline),
-        tuple(shorten_name(pairs.format_row_name(row)) for row in pairs.only_candidate),
+        tuple(cut_with_digest(pairs.format_row_name(row), MAX_TEXT_CHARS) for row in pairs.only_baseline),
+        tuple(cut_with_digest(pairs.format_row_name(row), MAX_TEXT_CHARS) for row in pairs.only_candidate),
         tuple(_iterate_contrasts(pairs, objection)),
         tuple(_iterate_changes(pairs, objection)),
         column_notes=tuple(pairs.describe_columns()),
@@ -477,7 +477,7 @@ def _iterate_contrasts(pairs: PairedTable, objection: str) -> Iterator[Contrast]
             ratio = ratios.independent_ratio(base, other)
             if reason := objections[column]:
                 ratio = replace(ratio, estimate=None, low=None, high=None, p_value=None, reason=reason)
-            name = shorten_name(pairs.format_row_name(after))
+            name = cut_with_digest(pairs.format_row_name(after), MAX_TEXT_CHARS)
             base_unit, unit = units[column]
             yield Contrast(name, column, unit, base, other, ratio, baseline_unit=base_unit)
 
@@ -501,7 +501,7 @@ def _iterate_changes(pairs: PairedTable, objection: str) -> Iterator[Change]:
             if not is_same_value:
                 values = (_to_json_value(base), _to_json_value(other))
                 yield Change(
-                    shorten_name(pairs.format_row_name(after)),
+                    cut_with_digest(pairs.format_row_name(after), MAX_TEXT_CHARS),
                     column,
                     pairs.find_units(column)[1],
                     *values,
@@ -523,7 +523,7 @@ def _to_json_value(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return _shorten_text(value)
+    return cut_text(str(value), MAX_TEXT_CHARS)
 
 
 def _subtract_numbers(base: Any, other: Any) -> float | None:
@@ -533,18 +533,6 @@ def _subtract_numbers(base: Any, other: Any) -> float | None:
         return float(other - base)
     except OverflowError:
         return None
-
-
-def shorten_name(text: str) -> str:
-    """A name of at most so many characters, with a digest where it is cut: names that begin alike stay apart."""
-    if len(text) <= MAX_TEXT_CHARS:
-        return text
-    return f"{text[: MAX_TEXT_CHARS - 10]}… {hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def _shorten_text(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…"
 
 
 def _assign_verdicts(tables: Sequence[TableDiff]) -> tuple[TableDiff, ...]:
@@ -594,8 +582,8 @@ def list_fact_differences(
     for kind, name in sorted({**sides[0], **sides[1]}, key=lambda pair: order.index(pair[0])):
         base, other = (side.get((kind, name)) for side in sides)
         if base != other:
-            texts = [None if value is None else _shorten_text(value) for value in (base, other)]
-            yield kind, _shorten_text(name), texts[0], texts[1]
+            texts = [None if value is None else cut_text(str(value), MAX_TEXT_CHARS) for value in (base, other)]
+            yield kind, cut_text(name, MAX_TEXT_CHARS), texts[0], texts[1]
 
 
 def _flatten_mapping(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

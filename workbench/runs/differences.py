@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from workbench.core.formats import fit_answer
+from workbench.core.formats import cut_text, fit_answer
 from workbench.runs.compare import Comparison, Contrast, TableDiff
 from workbench.runs.levels import Fact
 
@@ -131,10 +131,7 @@ def _shorten_commit(text: str | None) -> str | None:
 
 
 def _shorten_side(text: str | None) -> str:
-    if not text:
-        return "none"
-    short = text.removesuffix(".0")
-    return short if len(short) <= MAX_FACT_CHARS else short[: MAX_FACT_CHARS - 1] + "…"
+    return cut_text(text.removesuffix(".0"), MAX_FACT_CHARS) if text else "none"
 
 
 def find_differences(comparison: Comparison) -> Differences:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from workbench.core.errors import InputError, WorkbenchError
 from workbench.core.files import is_store_failure
+from workbench.core.formats import cut_with_digest
 from workbench.runs import compare
 from workbench.stats import LEVEL, MARGIN, Interval
 from workbench.stats.change_points import (
@@ -228,7 +229,7 @@ def _iterate_values(run: StoredRun, name: str, newest: compare.RunTable) -> Iter
         return
     columns = pairs.list_figures()
     for before, after in pairs.both:
-        row = compare.shorten_name(pairs.format_row_name(after))
+        row = cut_with_digest(pairs.format_row_name(after), compare.MAX_TEXT_CHARS)
         for column in columns:
             value = pairs.read_intervals(before, after, column)[0]
             if value.estimate is not None:

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from workbench import __version__
 from workbench.core.errors import InputError, MissingToolError, WorkbenchError
+from workbench.core.formats import cut_text
 from workbench.runs.questions import RunQuestions
-from workbench.runs.replies import cut_text
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

@@ -13,13 +13,14 @@ from pydantic import Field
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import is_store_failure
+from workbench.core.formats import cut_text
 from workbench.report.gallery import read_headline_and_charts
 from workbench.runs import catalogue, compare, threshold_gate
 from workbench.runs.catalogue import STATES, VERDICTS
 from workbench.runs.columns import RunColumn
 from workbench.runs.history import build_history
 from workbench.runs.history_page import build_history_document
-from workbench.runs.replies import Document, bound_reply, cut_text, take_entries, to_document, to_plain
+from workbench.runs.replies import Document, bound_reply, take_entries, to_document, to_plain
 from workbench.runs.row_filters import check_columns, select_rows
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any
 
+from workbench.core.formats import cut_text
+
 MAX_REPLY_BYTES = 100_000
 MAX_TEXT_CHARS = 2_000
 _MAX_CUTS = 200
@@ -32,11 +34,6 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return cut_text(value, MAX_TEXT_CHARS) if isinstance(value, str) else value
-
-
-def cut_text(text: str, max_chars: int) -> str:
-    """A text of at most so many characters."""
-    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def measure_reply(document: Any) -> int:

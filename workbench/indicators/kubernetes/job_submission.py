@@ -16,6 +16,7 @@ from typing import Any
 
 from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
+from workbench.core.formats import cut_text
 from workbench.core.schema import read_model_file
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.job_manifests import (
@@ -316,7 +317,7 @@ def _redact_text(pod: Pod, text: str) -> str:
     if node:
         text = text.replace(node, "(node)")
     cleaned: str = redaction.redact_value(redaction.strip_user_info(text))
-    return cleaned if len(cleaned) <= MAX_TEXT else cleaned[: MAX_TEXT - 1] + "…"
+    return cut_text(cleaned, MAX_TEXT)
 
 
 def submit_objects(cluster: Cluster, objects: Sequence[Object]) -> list[CreatedObject]:

@@ -12,6 +12,7 @@ from typing import Any
 from workbench.console.tables import format_table
 from workbench.core import files, formats
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import cut_text
 from workbench.core.redaction import strip_user_info
 from workbench.indicators.stacks.environments import Environment
 from workbench.indicators.stacks.package_index import (
@@ -210,7 +211,7 @@ def _format_rejections(stacks: StackSet) -> list[str]:
 def _shorten_reason(reason: str) -> str:
     """First clause of uv's explanation, without markers; the rest is derived from it."""
     clause = re.sub(r"\{[^{}]*\}", "", reason).split(", we can conclude")[0]
-    return clause if len(clause) <= MAX_REASON else clause[: MAX_REASON - 1] + "…"
+    return cut_text(clause, MAX_REASON)
 
 
 def format_repeat_command(stacks: StackSet) -> str:

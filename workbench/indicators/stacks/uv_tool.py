@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
+from workbench.core.formats import cut_text
 from workbench.core.redaction import strip_user_info
 from workbench.indicators.stacks.stack_sets import MAX_REASON
 
@@ -337,4 +338,4 @@ def clean_message(text: str) -> str:
     text = _FRAME.sub("\n", _PATH.sub("(path)", _URL.sub("(url)", text)))
     parts = [" ".join(part.split()) for part in re.split(r"\n[ \t]*\n|\n(?=\n)", text)]
     message = ". ".join(part.rstrip(".") for part in parts if part)
-    return message if len(message) <= MAX_REASON else message[: MAX_REASON - 1] + "…"
+    return cut_text(message, MAX_REASON)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.core.formats import cut_with_digest
 from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import USAGE, Indicator, Value
 from workbench.indicators.store import archive
@@ -314,10 +315,7 @@ def shorten_text(text: str, most: int = 200) -> str:
     >>> len({shorten_text("x" * 300 + end) for end in "ab"})
     2
     """
-    text = " ".join(text.encode(errors="replace").decode().split())
-    if len(text) <= most:
-        return text
-    return f"{text[: most - 10]}… {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return cut_with_digest(" ".join(text.encode(errors="replace").decode().split()), most)
 
 
 def get_part(document: Any, *keys: str) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError
+from workbench.core.formats import cut_text
 from workbench.lore.spark_bridge.spark_internals import CODEGEN_WRAPPERS, Bridge, connect_bridge, simple_class_name
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class PlanTree:
             text = full_text if texts else f"{full_text.partition('] ')[0]}] {node.name}"
             measured = _format_measurements(node) if metrics else ""
             room = max(width - 2 * depth - len(measured), 40)
-            lines.append("  " * depth + (text if len(text) <= room else text[: room - 1] + "…") + measured)
+            lines.append("  " * depth + (cut_text(text, room)) + measured)
         if self.provisional:
             lines.insert(0, "provisional: AQE may still change this plan, and with it the ids")
         return "\n".join(lines)

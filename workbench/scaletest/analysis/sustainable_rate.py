@@ -33,6 +33,7 @@ import polars as pl
 from workbench.scaletest.analysis.room import Room
 from workbench.scaletest.analysis.throughput import Floats, StagePassages, count_passages
 from workbench.scaletest.tables import RAMP
+from workbench.stats.intervals import t_interval
 
 N_WINDOWS = 10
 # Fewer windows than that are no evidence.
@@ -423,17 +424,14 @@ def _explain_saturation(windows: Windows) -> str:
     return " and ".join([*([stopped] if windows.stopped else []), *([full] if windows.full else [])]) or _MORE
 
 
-def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> MeanInterval:
+def mean_interval(values: Floats) -> MeanInterval:
     """Mean with its t interval.
 
     >>> [round(end, 2) for end in mean_interval(np.array([19.0, 20.0, 21.0, 20.0]))]
     [20.0, 18.7, 21.3]
     """
-    from scipy.special import stdtrit
-
-    n = len(values)
-    mean = float(values.mean())
-    half = float(stdtrit(n - 1, (1 + level) / 2) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.inf
+    mean, half, _ = t_interval(values, CONFIDENCE_LEVEL)
+    mean, half = math.nan if mean is None else mean, math.inf if half is None else half
     return MeanInterval(mean, mean - half, mean + half)
 
 

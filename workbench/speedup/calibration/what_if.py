@@ -14,7 +14,7 @@ from workbench import stats
 from workbench.charts import renderer
 from workbench.core import files
 from workbench.core.errors import InputError
-from workbench.core.formats import format_number
+from workbench.core.formats import cut_text, format_number
 from workbench.live.result_widgets import WhatIfControls, slider_options
 from workbench.report.display import table
 from workbench.runs import run_folder
@@ -285,7 +285,7 @@ def _build_slider(what_if: WhatIf, name: str) -> Any:
     measured = what_if.measured[name]
     value = what_if.chosen.get(name, measured)
     least, greatest = min(MIN_FACTOR, measured, value), max(MAX_FACTOR, measured, value)
-    short = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
+    short = cut_text(name, LABEL_LENGTH)
     return ipywidgets.FloatLogSlider(
         value=value,
         base=10,

@@ -16,6 +16,7 @@ import zstandard
 
 from workbench.core import files
 from workbench.core.errors import InputError
+from workbench.core.formats import cut_text
 from workbench.speedup import tables
 from workbench.speedup.recording.recording_plan import GOOD_VERDICTS, Recording
 
@@ -81,16 +82,16 @@ def compare_answers(reference: Answer, other: Answer) -> AnswerComparison:
     """
     types, others = [kind for _, kind in reference.columns], [kind for _, kind in other.columns]
     if types != others:
-        return AnswerComparison(
-            "wrong answer", _shorten_text(f"columns {', '.join(others)} instead of {', '.join(types)}")
-        )
+        found = f"columns {', '.join(others)} instead of {', '.join(types)}"
+        return AnswerComparison("wrong answer", cut_text(found, 3 * MAX_TEXT))
     if len(reference.rows) != len(other.rows):
         return AnswerComparison("wrong answer", f"{len(other.rows):,} rows instead of {len(reference.rows):,}")
     missing, extra = list_unmatched_rows(reference.rows, other.rows, types)
     if not missing:
         return AnswerComparison("equal")
-    difference = _shorten_text(
-        f"{len(missing):,} of {len(reference.rows):,} rows; {_row_text(extra[0])} instead of {_row_text(missing[0])}"
+    difference = cut_text(
+        f"{len(missing):,} of {len(reference.rows):,} rows; {_row_text(extra[0])} instead of {_row_text(missing[0])}",
+        3 * MAX_TEXT,
     )
     if reference.limit is None or len(reference.rows) < reference.limit:
         return AnswerComparison("wrong answer", difference)
@@ -216,11 +217,7 @@ def _row_key(row: Row) -> str:
 
 
 def _row_text(row: Row) -> str:
-    return _shorten_text(_row_key(row), MAX_TEXT // 2)
-
-
-def _shorten_text(text: str, limit: int = 3 * MAX_TEXT) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut_text(_row_key(row), MAX_TEXT // 2)
 
 
 class AnswerStore:
