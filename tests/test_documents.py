@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import typer
 
+from docs import module_tables
 from workbench.cli import app
 from workbench.console.options import LazyGroup
 from workbench.core.errors import ConfigError
@@ -307,3 +308,8 @@ def test_names_in_docstrings_exist() -> None:
     ]
     assert len(named) > 500
     assert [(path, name) for path, name in named if set(name.split(".")) - words] == []
+
+
+def test_layers_flows_and_module_tables_are_those_of_the_code() -> None:
+    text = module_tables.PAGE.read_text()
+    assert module_tables.update_page(text) == text, "run: python -m docs.module_tables"
