@@ -143,17 +143,16 @@ def test_a_wrong_text_is_named(texts: list[str], named: str) -> None:
 
 
 def test_what_is_collected_by_hand_is_judged_as_by_run(
-    planned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    planned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = archive.read_session(planned)
     pod = Pod(tmp_path / "by-hand", session, CASES)
-    # An indicator of this test is what the session's name means.
-    monkeypatch.setattr("workbench.indicators.commands.collect._load_cases", lambda *_: CASES)
     (tmp_path / "pods.log").write_bytes(
         b"".join(log_of(pod.round(one, key=load_signing_key(planned))) for one in range(2))
     )
     with pytest.raises(SystemExit) as ended:
-        app.main(["indicators", "collect", str(planned), str(tmp_path / "pods.log"), "--json"])
+        own = f"{Good.__module__}:{Good.__name__}"
+        app.main(["indicators", "collect", str(planned), str(tmp_path / "pods.log"), "--indicator", own, "--json"])
     assert ended.value.code == 0
     told = json.loads(capsys.readouterr().out)
     run = run_folder.load_run(planned)

@@ -57,11 +57,17 @@ def history(
 
     Example: workbench indicators history sort --points sample:points
     """
+    from workbench.core.errors import ConfigError
     from workbench.indicators.history import study
     from workbench.indicators.history.history_points import HistoryFilter, load_history
     from workbench.indicators.history.level_changes import analyse_history
+    from workbench.indicators.store.sql_database import refuse_password
 
-    _check_sources(points, database)
+    if points is not None and database is not None:
+        raise ConfigError("two sources", where="--points, --database", do="give one of them")
+    if points is not None and points.suffix != ".parquet":
+        raise ConfigError("not a table of points", where="--points", found=points.name[:100], allowed="*.parquet")
+    refuse_password(database)
     wanted = HistoryFilter(indicator or None, stack, reference, clock, absolute, commits)
     analysis = analyse_history(load_history(points or database, wanted), since=since)
     written = [] if out is None else [table.write(frame, out) for table, frame in analysis.tables]
@@ -73,14 +79,3 @@ def history(
         is_valid=not failed and (study.is_known(analysis) or (since is not None and allow_undecided)),
         written=written,
     )
-
-
-def _check_sources(points: Path | None, database: str | None) -> None:
-    from workbench.core.errors import ConfigError
-    from workbench.indicators.store.sql_database import refuse_password
-
-    if points is not None and database is not None:
-        raise ConfigError("two sources", where="--points, --database", do="give one of them")
-    if points is not None and points.suffix != ".parquet":
-        raise ConfigError("not a table of points", where="--points", found=points.name[:100], allowed="*.parquet")
-    refuse_password(database)

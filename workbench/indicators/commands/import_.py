@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from workbench.core.files import default_out
 from workbench.core.formats import format_items
 
 if TYPE_CHECKING:
-    from workbench.indicators.store.session_import import ImportedSession
+    from workbench.indicators.store.session_import import ImportReport
 
 MAX_SHOWN = 20
 MAX_FAILURES = 5
@@ -103,47 +103,40 @@ def import_(
     folder = out if out is not None else default_out() / "indicators"
     with show_progress_count("documents") as progress:
         report = import_results(form, paths, folder, options, progress)
+    document = {
+        "format": form,
+        "sessions": [
+            {
+                "folder": entry.folder,
+                "session_id": entry.session.session_id,
+                "runs": entry.runs,
+                "ok": entry.ok,
+                "failures": entry.failures,
+            }
+            for entry in report.sessions
+        ],
+        "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
+        "notices": report.notices,
+    }
     finish_command(
-        lambda: _print_import(form, report.sessions, report.problems, report.notices),
-        lambda: _build_import_document(form, report.sessions, report.problems, report.notices),
+        lambda: _print_import(form, report),
+        document,
         as_json=as_json,
         is_valid=any(session.ok for session in report.sessions) and not (strict and report.problems),
     )
 
 
-def _build_import_document(
-    form: str, sessions: list[ImportedSession], problems: list[tuple[Path, str]], notices: dict[str, int]
-) -> dict[str, Any]:
-    return {
-        "format": form,
-        "sessions": [
-            {
-                "folder": str(entry.folder),
-                "session_id": entry.session.session_id,
-                "runs": entry.runs,
-                "ok": entry.ok,
-                "failures": dict(entry.failures),
-            }
-            for entry in sessions
-        ],
-        "problems": [{"path": str(path), "reason": reason} for path, reason in problems],
-        "notices": notices,
-    }
-
-
-def _print_import(
-    form: str, sessions: list[ImportedSession], problems: list[tuple[Path, str]], notices: dict[str, int]
-) -> None:
+def _print_import(form: str, report: ImportReport) -> None:
     from workbench.console.terminal import print_text
     from workbench.indicators.store.session_import import UNKNOWN
 
-    for path, reason in problems[:MAX_SHOWN]:
+    for path, reason in report.problems[:MAX_SHOWN]:
         print_text(f"left out: {path}\n          {reason}")
-    if len(problems) > MAX_SHOWN:
-        print_text(f"          … and {len(problems) - MAX_SHOWN} more")
-    for notice, count in notices.items():
+    if len(report.problems) > MAX_SHOWN:
+        print_text(f"          … and {len(report.problems) - MAX_SHOWN} more")
+    for notice, count in report.notices.items():
         print_text(f"note: {notice}" + (f" ({count} times)" if count > 1 else ""))
-    for entry in sessions[:MAX_SHOWN]:
+    for entry in report.sessions[:MAX_SHOWN]:
         session = entry.session
         machine = session.hardware.cpu_model if session.hardware.cpu_model != UNKNOWN else "an unknown machine"
         print_text(f"{session.session_id}: {entry.runs} run(s) from {form}, {entry.ok} with values, on {machine}")
@@ -155,12 +148,12 @@ def _print_import(
         if len(entry.failures) > MAX_FAILURES:
             print_text(f"  no value: {len(entry.failures) - MAX_FAILURES} more, see `show failures`")
         print_text(f"  session: {entry.folder}")
-    if len(sessions) > MAX_SHOWN:
-        print_text(f"… and {len(sessions) - MAX_SHOWN} more session(s)")
+    if len(report.sessions) > MAX_SHOWN:
+        print_text(f"… and {len(report.sessions) - MAX_SHOWN} more session(s)")
     print_text("no verdicts: the order of these runs is unknown")
-    folder = sessions[0].folder
-    print_text(f"next: workbench indicators sync {folder if len(sessions) == 1 else folder.parent}")
-    if len(sessions) > 1:
+    folder = report.sessions[0].folder
+    print_text(f"next: workbench indicators sync {folder if len(report.sessions) == 1 else folder.parent}")
+    if len(report.sessions) > 1:
         print_text("next: workbench indicators history --absolute")
 
 

@@ -12,9 +12,7 @@ from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
 
 if TYPE_CHECKING:
-    from workbench.indicators.recommendation.conclusion import Recommendation
-    from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
-    from workbench.indicators.stacks.stack_sets import StackSet
+    pass
 
 
 @take_options_from(
@@ -82,61 +80,27 @@ def recommend(
 
     Example: workbench indicators recommend sample:numpy --mix sort=0.5,matmul=0.5
     """
+    from workbench.core.errors import ConfigError
     from workbench.core.samples import copy_sample
     from workbench.indicators import summary
-    from workbench.indicators.recommendation import recommender
-    from workbench.indicators.store.sql_database import refuse_password
-
-    refuse_password(database)
-    request = _build_request(settings, next_stacks)
-    folder = recommender.choose_session(folders, session)
-    folder = folder if out else copy_sample(folder)
-    result, solved = _build_recommendation(folder, request, stacks, unit or [], database)
-    written = _write_outputs(result, solved, out or folder / "tables", requirements, pylock, next_stacks)
-    finish_command(
-        lambda: summary.format_recommendation(result),
-        lambda: {**summary.build_recommendation_document(result, folder), "written": list(map(str, written))},
-        as_json=as_json,
-        is_valid=result.is_known,
-        written=written,
-    )
-
-
-def _build_request(settings: OptionValues, next_stacks: Path | None) -> RecommendationRequest:
-    from workbench.core.errors import ConfigError
-    from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
-
-    request = settings.build_model(RecommendationRequest)
-    if next_stacks is not None and not request.propose:
-        raise ConfigError("there are no proposed stacks to write", where="--next-stacks", do="also give --next K")
-    return request
-
-
-def _build_recommendation(
-    folder: Path, request: RecommendationRequest, stacks: Path | None, units: list[str], database: str | None
-) -> tuple[Recommendation, StackSet | None]:
     from workbench.indicators.analysis.effects import compare_session
     from workbench.indicators.analysis.observations import load_observations
     from workbench.indicators.recommendation import recommender, unit_pipeline
+    from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
+    from workbench.indicators.store.sql_database import refuse_password
 
-    loaded = [unit_pipeline.load_unit(text) for text in units]
+    refuse_password(database)
+    request = settings.build_model(RecommendationRequest)
+    if next_stacks is not None and not request.propose:
+        raise ConfigError("there are no proposed stacks to write", where="--next-stacks", do="also give --next K")
+    folder = recommender.choose_session(folders, session)
+    folder = folder if out else copy_sample(folder)
+    units = [unit_pipeline.load_unit(text) for text in unit or []]
     solved, comparison = recommender.find_stacks(folder, stacks), compare_session(load_observations(folder))
     queries = None
     if database is not None:
         queries = recommender.build_query_function(database, comparison.observed.session.session_id)
-    return recommender.recommend(comparison, request, stack_set=solved, units=loaded, database=queries), solved
-
-
-def _write_outputs(
-    result: Recommendation,
-    solved: StackSet | None,
-    tables: Path,
-    requirements: Path | None,
-    pylock: Path | None,
-    next_stacks: Path | None,
-) -> list[Path]:
-    from workbench.indicators.recommendation import recommender
-
+    result = recommender.recommend(comparison, request, stack_set=solved, units=units, database=queries)
     written: list[Path] = []
     if result.answer.stack is not None:
         if requirements is not None:
@@ -145,4 +109,11 @@ def _write_outputs(
             written.append(recommender.write_pylock(result, solved, pylock))
         if next_stacks is not None:
             written.append(recommender.write_next_stacks(result, solved, next_stacks))
-    return [*written, *recommender.write_tables(result, tables)]
+    written += recommender.write_tables(result, out or folder / "tables")
+    finish_command(
+        lambda: summary.format_recommendation(result),
+        lambda: {**summary.build_recommendation_document(result, folder), "written": list(map(str, written))},
+        as_json=as_json,
+        is_valid=result.is_known,
+        written=written,
+    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +12,7 @@ from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption, Parse
 
 if TYPE_CHECKING:
-    from workbench.indicators.stacks.environments import Environment
-    from workbench.indicators.stacks.stack_sets import StackSet
+    pass
 
 
 def _parse_with(name: str, *, takes_flag: bool = True) -> Parse:
@@ -95,26 +93,102 @@ def stacks(
 
     Example: workbench indicators stacks --free 'numpy>=1.24' --latest 5 --install
     """
+    from workbench.console.terminal import print_text, show_progress_count
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.stacks import (
+        environments,
+        stack_matrix,
+        stack_report,
+        stack_request,
+        stack_sets,
+        stack_solver,
+    )
+
     max_download_bytes = settings.pop("max_download_bytes")
     flags = [settings.flags[name] for name in settings]
     _complete_request(settings, decision_type)
-    output = _OutputOptions(out, stack_output, report_output, dry_run, install, offline, as_json, max_download_bytes)
-    _refuse_conflicting_options(output, stacks_file, flags)
-    if matrix is not None:
-        _solve_matrix(matrix, stacks_file, [*flags, *(["--dry-run"] if dry_run else [])], output)
+    to_stdout = stack_output == "-"
+    if to_stdout and as_json:
+        raise ConfigError("two outputs on stdout", where="--stack-output -", do="leave out --json")
+    if stack_output and "://" in stack_output:
+        raise ConfigError(
+            "stacks are not sent to a service",
+            where="--stack-output",
+            allowed="a folder, or - for stdout",
+            do="measure them here: workbench indicators run",
+        )
+    _refuse_unused_flags(flags, matrix, stacks_file, out, dry_run=dry_run)
+    if offline and not install:
+        raise ConfigError("--offline is for --install", where="--offline", do="add --install, or omit it")
+    path = stacks_file or out or Path(stack_sets.FILE_NAME)
     if stacks_file is not None:
-        _write_and_install(_read_stack_set(stacks_file), stacks_file, output)
+        solved = stack_sets.read_stack_set(stacks_file)
+    elif matrix is not None:
+        with show_progress_count("solving stacks") as progress:
+            solved = stack_matrix.solve_stack_matrix(
+                stack_matrix.read_stack_matrix(matrix), max_download_bytes=max_download_bytes, progress=progress
+            )
     else:
-        _solve_and_finish(OptionValues({**settings, "max_download_bytes": max_download_bytes}, settings.flags), output)
+        settings["max_download_bytes"] = max_download_bytes
+        plan = stack_solver.build_stack_plan(settings.build_model(stack_request.StackRequest))
+        if dry_run:
+            finish_command(
+                lambda: stack_report.format_plan(plan), lambda: stack_report.build_plan_document(plan), as_json=as_json
+            )
+        with show_progress_count("solving stacks") as progress:
+            solved = stack_solver.solve_stack_plan(plan, progress)
+    if stacks_file is None:
+        try:
+            path = solved.write(path)
+        except OSError as error:
+            raise ConfigError(
+                "cannot write the stacks", where=path, found=error.strerror, do="choose --out FILE"
+            ) from error
+    if not as_json:
+        print_text(stack_report.format_stacks(solved) + f"\nwritten: {path}", err=to_stdout)
+    folders = stack_report.write_stack_folders(solved, stack_output) if stack_output and not to_stdout else []
+    if report_output is not None:
+        stack_report.write_stack_report(solved, folders, report_output)
+    installed: list[environments.Environment] = []
+    if install:
+        environments.refuse_large_downloads(solved.stacks, max_download_bytes)
+        print_text(stack_report.format_download(solved.stacks), err=True)
+        with show_progress_count("installing") as progress:
+            installed = environments.install_environments(
+                [(stack, 0) for stack in solved.stacks],
+                offline=offline,
+                max_download_bytes=max_download_bytes,
+                progress=progress,
+                indexes=solved.indexes,
+            )
+    if to_stdout:
+        print_text(stack_report.format_requirement_files(solved))
+    if installed and not as_json:
+        print_text(stack_report.format_environments(installed, solved.stacks), err=to_stdout)
+    document = {
+        "written": str(path),
+        "stacks": stack_sets.build_stack_set_document(solved),
+        "environments": stack_report.build_environment_documents(installed, solved.stacks if installed else []),
+    }
+    finish_command(lambda: None, document, as_json=as_json, is_valid=bool(solved.stacks or solved.variations))
 
 
 def _complete_request(settings: OptionValues, decision_type: str | None) -> None:
     """Fill in what several options decide together: the decision, and whether there is a time limit."""
+    from workbench.core.errors import ConfigError
     from workbench.indicators.stacks.stack_request import parse_moment
 
     if settings.get("latest") == -1:
         del settings["latest"]
-    decision = _merge_decision_options(settings.get("decision"), decision_type)
+    decision = settings.get("decision")
+    if decision_type is not None:
+        names = {"all": "grid", "random": "random"}
+        if decision_type not in names:
+            raise ConfigError("unknown decision type", where="--decision-type", found=decision_type[:40], allowed=names)
+        if decision not in (None, names[decision_type]):
+            found = f"{decision}, {decision_type}"
+            raise ConfigError("two decisions", where="--decision, --decision-type", found=found)
+        decision = names[decision_type]
     if decision or "latest" in settings:
         settings["decision"] = decision or "latest"
     limit = settings.pop("before", None)
@@ -124,145 +198,21 @@ def _complete_request(settings: OptionValues, decision_type: str | None) -> None
         settings["before"] = parse_moment(limit, settings.flags["before"])
 
 
-@dataclass(frozen=True)
-class _OutputOptions:
-    """Destination of the stacks, and whether they are installed."""
-
-    out: Path | None
-    stack_output: str | None
-    report_output: Path | None
-    dry_run: bool
-    install: bool
-    offline: bool
-    as_json: bool
-    max_download_bytes: int
-
-
-def _merge_decision_options(decision: str | None, decision_type: str | None) -> str | None:
-    """The decision, which has an older option; refused if both are given and differ."""
+def _refuse_unused_flags(
+    flags: list[str], matrix: Path | None, stacks_file: Path | None, out: Path | None, *, dry_run: bool
+) -> None:
+    """Refuse what a matrix defines, and what stacks that are solved already do not need."""
     from workbench.core.errors import ConfigError
 
-    names = {"all": "grid", "random": "random"}
-    if decision_type is None:
-        return decision
-    if decision_type not in names:
-        raise ConfigError("unknown decision type", where="--decision-type", found=decision_type[:40], allowed=names)
-    if decision not in (None, names[decision_type]):
-        raise ConfigError("two decisions", where="--decision, --decision-type", found=f"{decision}, {decision_type}")
-    return names[decision_type]
-
-
-def _refuse_conflicting_options(output: _OutputOptions, stacks_file: Path | None, flags: list[str]) -> None:
-    from workbench.core.errors import ConfigError
-
-    if output.stack_output == "-" and output.as_json:
-        raise ConfigError("two outputs on stdout", where="--stack-output -", do="leave out --json")
-    if output.stack_output and "://" in output.stack_output:
-        raise ConfigError(
-            "stacks are not sent to a service",
-            where="--stack-output",
-            allowed="a folder, or - for stdout",
-            do="measure them here: workbench indicators run",
-        )
-    unfit = [*flags, *(["--out"] if output.out else []), *(["--dry-run"] if output.dry_run else [])]
-    if stacks_file is not None and unfit:
+    flags = [*flags, "--dry-run"] if dry_run else flags
+    if stacks_file is not None and (unused := [*flags, *(["--out"] if out else [])]):
         raise ConfigError(
             "these stacks are solved already",
             where="--in",
-            found=unfit,
+            found=unused,
             do="omit --in to solve, or omit the other options to use the file",
         )
-    if output.offline and not output.install:
-        raise ConfigError("--offline is for --install", where="--offline", do="add --install, or omit it")
-
-
-def _read_stack_set(path: Path) -> StackSet:
-    from workbench.indicators.stacks import stack_sets
-
-    return stack_sets.read_stack_set(path)
-
-
-def _solve_and_finish(settings: OptionValues, output: _OutputOptions) -> NoReturn:
-    from workbench.console.terminal import show_progress_count
-    from workbench.indicators.stacks import stack_report, stack_request, stack_sets, stack_solver
-
-    plan = stack_solver.build_stack_plan(settings.build_model(stack_request.StackRequest))
-    if output.dry_run:
-        finish_command(
-            lambda: stack_report.format_plan(plan),
-            lambda: stack_report.build_plan_document(plan),
-            as_json=output.as_json,
-        )
-    with show_progress_count("solving stacks") as progress:
-        solved = stack_solver.solve_stack_plan(plan, progress)
-    _write_and_install(solved, _write_stack_set(solved, output.out or Path(stack_sets.FILE_NAME)), output)
-
-
-def _write_stack_set(solved: StackSet, path: Path) -> Path:
-    from workbench.core.errors import ConfigError
-
-    try:
-        return solved.write(path)
-    except OSError as error:
+    if matrix is not None and (unused := [*flags, *(["--in"] if stacks_file else [])]):
         raise ConfigError(
-            "cannot write the stacks", where=path, found=error.strerror, do="choose --out FILE"
-        ) from error
-
-
-def _solve_matrix(matrix: Path, stacks_file: Path | None, flags: list[str], output: _OutputOptions) -> NoReturn:
-    from workbench.console.terminal import show_progress_count
-    from workbench.core.errors import ConfigError
-    from workbench.indicators.stacks import stack_matrix, stack_sets
-
-    unfit = [*flags, *(["--in"] if stacks_file else [])]
-    if unfit:
-        raise ConfigError(
-            "the matrix defines what is solved", where="--matrix", found=unfit, do="leave these options out"
-        )
-    with show_progress_count("solving stacks") as progress:
-        solved = stack_matrix.solve_stack_matrix(
-            stack_matrix.read_stack_matrix(matrix), max_download_bytes=output.max_download_bytes, progress=progress
-        )
-    _write_and_install(solved, _write_stack_set(solved, output.out or Path(stack_sets.FILE_NAME)), output)
-
-
-def _write_and_install(solved: StackSet, path: Path, output: _OutputOptions) -> NoReturn:
-    """Print the stacks, write the other files, install."""
-    from workbench.console.terminal import print_text
-    from workbench.indicators.stacks import stack_report, stack_sets
-
-    to_stdout = output.stack_output == "-"
-    if not output.as_json:
-        print_text(stack_report.format_stacks(solved) + f"\nwritten: {path}", err=to_stdout)
-    folders = (
-        stack_report.write_stack_folders(solved, output.stack_output) if output.stack_output and not to_stdout else []
-    )
-    if output.report_output is not None:
-        stack_report.write_stack_report(solved, folders, output.report_output)
-    installed = _install_environments(solved, output) if output.install else []
-    if to_stdout:
-        print_text(stack_report.format_requirement_files(solved))
-    if installed and not output.as_json:
-        print_text(stack_report.format_environments(installed, solved.stacks), err=to_stdout)
-    document = {
-        "written": str(path),
-        "stacks": stack_sets.build_stack_set_document(solved),
-        "environments": stack_report.build_environment_documents(installed, solved.stacks if installed else []),
-    }
-    finish_command(lambda: None, document, as_json=output.as_json, is_valid=bool(solved.stacks or solved.variations))
-
-
-def _install_environments(solved: StackSet, output: _OutputOptions) -> list[Environment]:
-    from workbench.console.terminal import print_text, show_progress_count
-    from workbench.indicators.stacks import environments, stack_report
-
-    environments.refuse_large_downloads(solved.stacks, output.max_download_bytes)
-    print_text(stack_report.format_download(solved.stacks), err=True)
-    with show_progress_count("installing") as progress:
-        return environments.install_environments(
-            [(stack, 0) for stack in solved.stacks],
-            offline=output.offline,
-            max_download_bytes=output.max_download_bytes,
-            progress=progress,
-            indexes=solved.indexes,
+            "the matrix defines what is solved", where="--matrix", found=unused, do="leave these options out"
         )

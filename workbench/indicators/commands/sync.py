@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 
 if TYPE_CHECKING:
-    from workbench.indicators.store.archive_sync import SyncReport
+    pass
 
 DatabaseOption = Annotated[
     str | None,
@@ -41,7 +41,7 @@ def sync(
 
     Example: workbench indicators sync sample:numpy --database numpy.db
     """
-    from workbench.console.terminal import show_progress_count
+    from workbench.console.terminal import print_text, show_progress_count
     from workbench.indicators.store.archive_sync import sync_sessions
     from workbench.indicators.store.sql_database import open_database, refuse_password
 
@@ -49,32 +49,26 @@ def sync(
     with open_database(database) as opened, show_progress_count("runs") as progress:
         report = sync_sessions(folders, opened, progress=progress)
         place = opened.place
+
+    def print_report() -> None:
+        for path, reason in report.reasons[:20]:
+            print_text(f"failed: {path}\n        {reason}")
+        if report.failed > 20:
+            print_text(f"        … and {report.failed - 20} more")
+        for note in report.notes:
+            print_text(f"note: {note}")
+        if report.typed:
+            print_text(f"{report.typed} existing runs got their typed values")
+        print_text(
+            f"{report.processed} documents: {report.synced} inserted, {report.skipped} existed, {report.failed} failed"
+            f"\ndatabase: {place}\nnext: workbench indicators show sessions"
+        )
+
+    counts = {name: getattr(report, name) for name in ("processed", "synced", "skipped", "failed", "waiting", "typed")}
+    reasons = [{"path": path, "reason": reason} for path, reason in report.reasons]
     finish_command(
-        lambda: _print_sync_report(report, place),
-        lambda: _build_sync_document(report, place),
+        print_report,
+        counts | {"database": place, "reasons": reasons, "notes": report.notes},
         as_json=as_json,
         is_valid=not report.failed or (not strict and report.synced + report.skipped > 0),
-    )
-
-
-def _build_sync_document(report: SyncReport, place: str) -> dict[str, Any]:
-    counts = {name: getattr(report, name) for name in ("processed", "synced", "skipped", "failed", "waiting", "typed")}
-    reasons = [{"path": str(path), "reason": reason} for path, reason in report.reasons]
-    return counts | {"database": place, "reasons": reasons, "notes": report.notes}
-
-
-def _print_sync_report(report: SyncReport, place: str) -> None:
-    from workbench.console.terminal import print_text
-
-    for path, reason in report.reasons[:20]:
-        print_text(f"failed: {path}\n        {reason}")
-    if report.failed > 20:
-        print_text(f"        … and {report.failed - 20} more")
-    for note in report.notes:
-        print_text(f"note: {note}")
-    if report.typed:
-        print_text(f"{report.typed} existing runs got their typed values")
-    print_text(
-        f"{report.processed} documents: {report.synced} inserted, {report.skipped} existed, {report.failed} failed"
-        f"\ndatabase: {place}\nnext: workbench indicators show sessions"
     )
