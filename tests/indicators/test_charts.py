@@ -15,7 +15,7 @@ from tests.indicators.worlds import of_values, session
 from workbench import charts as shared
 from workbench.indicators.analysis.effects import Comparison, compare_session
 from workbench.indicators.charts import (
-    build_baseline_factors,
+    build_relative_baseline,
     build_round_log_ratios,
     chart_drift,
     chart_forests,
@@ -74,7 +74,7 @@ def test_the_heat_map_prints_each_ratio_and_puts_what_is_open_in_brackets(judged
 
 
 def test_drift_is_drawn_over_the_median_of_each_metric(judged: Comparison) -> None:
-    lines = build_baseline_factors(judged.observed)
+    lines = build_relative_baseline(judged.observed)
     assert lines.group_by("metric").median()["factor"].to_list() == pytest.approx([1.0] * 3)
     assert "no change found" in " ".join(texts(chart_drift(judged.observed, judged.drift)))
 

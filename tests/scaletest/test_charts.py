@@ -21,7 +21,7 @@ from workbench.scaletest.test_run import live_dashboard
 
 DRAWN = {
     "steps": lambda one: charts.chart_steps(one.quantiles),
-    "shares": lambda one: charts.chart_shares(one.shares),
+    "shares": lambda one: charts.chart_time_shares(one.shares),
     "flow": lambda one: charts.chart_flow(one.flow),
     "ramp": lambda one: charts.chart_ramp(one.ramp),
     "gpus": lambda one: charts.chart_gpus(one.gpus),
@@ -58,7 +58,7 @@ def test_a_run_of_nothing_is_drawn_empty(name: str, tmp_path: Path) -> None:
 
 
 def test_the_parts_of_a_bar_add_up_to_all(busy: Analysis) -> None:
-    found = rows(charts.chart_shares(busy.shares).to_dict())
+    found = rows(charts.chart_time_shares(busy.shares).to_dict())
     for which in ("all", "slowest 5 %"):
         own = [row for row in found if row["workloads"] == which]
         assert own[0]["begin"] == pytest.approx(0)
@@ -67,7 +67,7 @@ def test_the_parts_of_a_bar_add_up_to_all(busy: Analysis) -> None:
 
 def test_bars_of_several_runs_have_one_colour_for_a_segment_that_only_some_have(busy: Analysis) -> None:
     fewer = busy.shares.filter(pl.col("segment") != busy.shares["segment"][0])
-    spec = charts.chart_shares({"a": fewer, "b": busy.shares}).to_dict()
+    spec = charts.chart_time_shares({"a": fewer, "b": busy.shares}).to_dict()
     assert sorted(spec["layer"][0]["encoding"]["color"]["scale"]["domain"]) == sorted(busy.shares["segment"])
     assert {row["workloads"] for row in rows(spec)} == {
         f"{name}, {part}" for name in "ab" for part in ("all", "slowest 5 %")

@@ -229,7 +229,7 @@ def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
     return finish_chart(alt.layer(cells, *texts), title, subtitle, frame, height=max(80, (ROW_PX + 6) * len(stacks)))
 
 
-def build_baseline_factors(observations: Observations) -> pl.DataFrame:
+def build_relative_baseline(observations: Observations) -> pl.DataFrame:
     """The baseline's values over their median, by round: columns `metric, round, factor`."""
     base_values = observations.values.filter(pl.col("arm") == observations.session.baseline)
     over = pl.col("value") / pl.col("value").median().over("metric")
@@ -256,7 +256,7 @@ def chart_drift(observations: Observations, drift: pl.DataFrame, *, first: Colle
     """
     import altair as alt
 
-    everything = build_baseline_factors(observations)
+    everything = build_relative_baseline(observations)
     room = LIMIT_POINTS // max(1, everything["round"].n_unique())
     names, left_out = _select_metrics(list_categories(everything, "metric"), first, room)
     lines = check_row_count(

@@ -15,11 +15,11 @@ from tests.lore.local_spark import MARKS, dumped, sign_other_rows, signed_anew, 
 from tests.lore.replays.test_output_verification_fingerprint import of_frame
 from workbench.core.errors import ConfigError
 from workbench.lore.dumps.dump_folder import ExpectedError, PartitionPrint
-from workbench.lore.replays.row_differences import are_rows_close
+from workbench.lore.replays.row_differences import are_frames_close, are_rows_close
 from workbench.lore.trust import trust_check
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = MARKS
 
@@ -236,3 +236,13 @@ def test_an_error_where_the_original_had_none_fails_with_it(spark: SparkSession,
     assert not other.passed
     assert "the replay failed, and the original did not" in other.answer
     assert "seven" in other.answer
+
+
+def test_maps_whose_keys_are_arrays_or_structs_are_compared_entry_by_entry(spark: SparkSession) -> None:
+    def frame(value: float, *, turned: bool = False) -> DataFrame:
+        entries = [f"array(1, 2), {value}D", "array(3), 7.0D"]
+        pairs = ", ".join(reversed(entries) if turned else entries)
+        return spark.sql(f"SELECT map({pairs}) m, array(struct(map(struct(1 x), {value}D) n)) a, map() e, 1 m")
+
+    assert are_frames_close(frame(1.5), frame(1.5 + 1e-12, turned=True), 1e-9)
+    assert not are_frames_close(frame(1.5), frame(1.6), 1e-9)

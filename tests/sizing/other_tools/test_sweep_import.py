@@ -117,6 +117,14 @@ def test_gaps_and_the_first_output_are_those_of_the_file_or_unknown() -> None:
     assert requests["finish_reason"].null_count() == requests.height
 
 
+def test_a_request_of_vllm_that_failed_without_a_text_is_no_answer_of_0_s(tmp_path: Path) -> None:
+    document = {"num_prompts": 2, "max_concurrency": 1, "ttfts": [0.1, 0.0], "start_times": [0.0, 1.0]}
+    document |= {"input_lens": [9] * 2, "output_lens": [2, 0], "itls": [[0.05], []], "errors": ["", ""]}
+    requests, _ = build_raw_tables(sweep_import.read_tool_result(written(tmp_path, document), "vllm"), 1)
+    assert requests["outcome"].to_list() == ["ok", "failed"]
+    assert requests["runtime_s"].to_list() == pytest.approx([0.15, None])
+
+
 def test_the_longest_gap_is_read_from_times_of_events(tmp_path: Path) -> None:
     gaps_s = [[0.05, 0.75, 0.05], [0.05, 0.05, 0.05], []]
     shared = {"num_prompts": 3, "max_concurrency": 1, "ttfts": [0.1] * 3, "start_times": [0.0, 1.0, 2.0]}

@@ -148,8 +148,9 @@ def _make_private_folders(folder: Path, command: RunCommand, uid: int | None) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
         made_files += [path, *(parent for parent in path.parents if parent != work and parent.is_relative_to(work))]
-    for path in (work, home, home / "tmp", *made_files) if uid is not None else ():
-        os.chown(path, uid or 0, uid or 0)
+    if uid is not None:
+        for path in (work, home, home / "tmp", *made_files):
+            os.chown(path, uid, uid)
     return work, home
 
 

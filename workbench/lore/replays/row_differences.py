@@ -14,7 +14,7 @@ from workbench.lore.spark_bridge.operator_inputs import strip_wrappers
 from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, simple_class_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 # Row numbers within a partition, the lower bits of monotonically_increasing_id.
 _ROW_BITS = 33
@@ -29,6 +29,7 @@ _TOTALS = (
     "sum(shiftright(o, 32))",
     "bit_xor(h)",
 )
+MAP_ENTRY = ("key of a map", "value of a map")
 MAX_DIFFERENCES = 5
 # Rows that are neither separated by gaps nor close in order are compared pairwise, up to this many.
 MAX_PAIRED_ROWS = 500
@@ -268,7 +269,35 @@ def find_differing_column(first: Sequence[str], second: Sequence[str]) -> RowDif
 
 def are_frames_close(expected: DataFrame, actual: DataFrame, tolerance: float) -> bool:
     """Are two small frames equal up to the order of rows and close floats?"""
-    return are_rows_close(expected.collect(), actual.collect(), tolerance)
+    return are_rows_close(_list_map_entries(expected).collect(), _list_map_entries(actual).collect(), tolerance)
+
+
+def _list_map_entries(frame: DataFrame) -> DataFrame:
+    """The frame with each map as a list of entries: a dict of Python takes no array or map as a key."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import types
+
+    def spread(column: Column, kind: types.DataType) -> Column:
+        if isinstance(kind, types.MapType):
+            parts = zip(MAP_ENTRY, ("key", "value"), (kind.keyType, kind.valueType), strict=True)
+            named = [(name, at, of) for name, at, of in parts]
+            return F.transform(
+                F.map_entries(column),
+                lambda pair: F.struct(*(spread(pair[at], of).alias(name) for name, at, of in named)),
+            )
+        if isinstance(kind, types.ArrayType):
+            return F.transform(column, lambda item: spread(item, kind.elementType))
+        if isinstance(kind, types.StructType):
+            fields = [spread(column[field.name], field.dataType).alias(field.name) for field in kind.fields]
+            return F.when(column.isNotNull(), F.struct(*fields))
+        return column
+
+    if "MapType" not in repr(frame.schema):
+        return frame
+    fields = enumerate(frame.schema.fields)
+    # By place, since two columns may have one name.
+    renamed = frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
+    return renamed.select(*(spread(renamed[f"c{place}"], field.dataType).alias(f"c{place}") for place, field in fields))
 
 
 def are_rows_close(expected: Iterable[Any], actual: Iterable[Any], tolerance: float) -> bool:
@@ -292,6 +321,9 @@ def _take_out_floats(value: Any, floats: list[float]) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         floats.append(value)
         return None, "float"
+    if isinstance(value, list) and value and getattr(value[0], "__fields__", None) == [*MAP_ENTRY]:
+        # Entries of a map have no order.
+        value = sorted(value, key=lambda pair: str(pair[0]))
     if isinstance(value, list | tuple):
         return tuple(_take_out_floats(item, floats) for item in value)
     if isinstance(value, dict):

@@ -131,7 +131,7 @@ def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerC
 
 
 @takes_frames
-def chart_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.LayerChart:
+def chart_time_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.LayerChart:
     """Where does the time go: for all workloads, and for the slowest 5 %?
 
     Parameters

@@ -258,7 +258,7 @@ class FactsCache:
         """The sha256 of a log's content; an unchanged local file is not read again."""
         stamp = _stat_fingerprint(source)
         place = self.folder / SEEN_FOLDER / stamp if stamp and self._is_usable() else None
-        if place is not None and (digest := _read_text(place)) is not None:
+        if place is not None and (digest := _read_digest(place)) is not None:
             return digest
         key = hash_log(source)
         # Skipped if it changed while it was read.
@@ -334,7 +334,7 @@ def _stat_fingerprint(source: LogSource) -> str | None:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _read_text(place: Path) -> str | None:
+def _read_digest(place: Path) -> str | None:
     try:
         with place.open(encoding="ascii") as file:
             text = file.read(65)
