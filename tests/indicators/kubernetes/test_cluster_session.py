@@ -150,8 +150,8 @@ def test_what_is_collected_by_hand_is_judged_as_by_run(
     (tmp_path / "pods.log").write_bytes(
         b"".join(log_of(pod.round(one, key=load_signing_key(planned))) for one in range(2))
     )
+    own = f"{Good.__module__}:{Good.__name__}"
     with pytest.raises(SystemExit) as ended:
-        own = f"{Good.__module__}:{Good.__name__}"
         app.main(["indicators", "collect", str(planned), str(tmp_path / "pods.log"), "--indicator", own, "--json"])
     assert ended.value.code == 0
     told = json.loads(capsys.readouterr().out)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
-
-if TYPE_CHECKING:
-    from workbench.indicators.measurement.version_bisection import Bisection
 
 
 @take_options_from(
@@ -92,10 +90,19 @@ def bisect(
 
     if resume is not None:
         arguments = {"PACKAGE": package, "--with": fixed, "--versions": versions, "--out": out}
-        _refuse_fixed_settings(
-            [*(name for name, value in arguments.items() if value), *map(settings.flags.get, settings)]
-        )
-        bisection = _load_bisection(resume, metric, max_probes)
+        if fixed_flags := [*(name for name, value in arguments.items() if value), *map(settings.flags.get, settings)]:
+            raise ConfigError(
+                "a resumed bisection keeps its settings",
+                where="--resume",
+                found=fixed_flags,
+                allowed="--metric, --max-probes",
+                do="leave these out",
+            )
+        bisection = version_bisection.load_bisection(resume)
+        overrides = {"metric": metric, "max_probes": max_probes}
+        if changes := {name: value for name, value in overrides.items() if value is not None}:
+            bisection = replace(bisection, plan=bisection.plan.model_copy(update=changes))
+            version_bisection.write_plan(bisection.folder, bisection.plan)
     else:
         if package is None or versions_range is None:
             raise ConfigError(
@@ -125,30 +132,3 @@ def bisect(
         is_valid=outcome.found,
         is_cancelled=outcome.interrupted,
     )
-
-
-def _refuse_fixed_settings(flags: list[str | None]) -> None:
-    from workbench.core.errors import ConfigError
-
-    if flags:
-        raise ConfigError(
-            "a resumed bisection keeps its settings",
-            where="--resume",
-            found=flags,
-            allowed="--metric, --max-probes",
-            do="leave these out",
-        )
-
-
-def _load_bisection(folder: Path, metric: str | None, max_probes: int | None) -> Bisection:
-    """The bisection of a folder, with another metric or limit where one is given."""
-    from dataclasses import replace
-
-    from workbench.indicators.measurement.version_bisection import load_bisection, write_plan
-
-    bisection = load_bisection(folder)
-    overrides = {"metric": metric, "max_probes": max_probes}
-    if changes := {name: value for name, value in overrides.items() if value is not None}:
-        bisection = replace(bisection, plan=bisection.plan.model_copy(update=changes))
-        write_plan(bisection.folder, bisection.plan)
-    return bisection

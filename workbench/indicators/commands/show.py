@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +80,12 @@ def show(
     if sql is not None and filters.list_set_names():
         raise ConfigError("--sql takes no filters", found=[f"--{name}" for name in sorted(filters.list_set_names())])
     if not query and sql is None:
-        _print_queries(as_json)
+        if as_json:
+            typer.echo(json.dumps({name: listed.about for name, listed in sql_queries.QUERIES.items()}))
+            return
+        for name, listed in sql_queries.QUERIES.items():
+            typer.echo(f"  {name:<13} {listed.about}")
+        typer.echo("\nworkbench indicators show QUERY [--session --stack --indicator --status --since]")
         return
     refuse_password(database)
     with open_database(database, create=False) as opened:
@@ -88,19 +94,6 @@ def show(
         else:
             answer = sql_queries.run_query(opened, query, filters, max_rows=limit)
     _output_answer(answer, _MAIN_COLUMNS.get(query), as_csv=as_csv, as_json=as_json, parquet=parquet)
-
-
-def _print_queries(as_json: bool) -> None:
-    import json
-
-    from workbench.indicators.store.sql_queries import QUERIES
-
-    if as_json:
-        typer.echo(json.dumps({name: query.about for name, query in QUERIES.items()}))
-        return
-    for name, query in QUERIES.items():
-        typer.echo(f"  {name:<13} {query.about}")
-    typer.echo("\nworkbench indicators show QUERY [--session --stack --indicator --status --since]")
 
 
 def _output_answer(
@@ -112,8 +105,6 @@ def _output_answer(
 
     frame = answer.frame
     if as_json:
-        import json
-
         # JSON has no other numbers.
         numbers = [pl.col(name) for name, dtype in frame.schema.items() if dtype.is_float()]
         rows = frame.with_columns(pl.when(column.is_finite()).then(column) for column in numbers).to_dicts()

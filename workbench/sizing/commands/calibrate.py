@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
-
-if TYPE_CHECKING:
-    from workbench.sizing.load.client_calibration import ClientCalibration
 
 _OPTIONS = {
     "protocol": FieldOption(default="nat", help="nat: POST /generate/full; openai: chat completions."),
@@ -45,18 +42,14 @@ def calibrate(
         found = calibrate_client(answer_s=answer_s, max_step_s=max_step_s, watcher=watcher, **option_values)
     finish_command(
         lambda: format_calibration(found),
-        lambda: _build_document(found),
+        {
+            "answer": found.answer,
+            "simulated": True,
+            "max_users": found.max_users,
+            "answer_s": found.answer_s,
+            "levels": found.levels.to_dicts(),
+        },
         as_json=as_json,
         is_valid=found.max_users is not None,
         is_cancelled=found.sweep.ended == "interrupted",
     )
-
-
-def _build_document(found: ClientCalibration) -> dict[str, Any]:
-    return {
-        "answer": found.answer,
-        "simulated": True,
-        "max_users": found.max_users,
-        "answer_s": found.answer_s,
-        "levels": found.levels.to_dicts(),
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -50,35 +50,36 @@ def import_(
     result = sweep_import.import_sweep(path, gpus=gpus, tool=tool, goals=goals, simulated=simulated, out=out)
     finish_command(
         lambda: _format_import(result, has_goals=bool(goals)),
-        lambda: _build_document(result),
+        {
+            "folder": result.folder,
+            "tool": result.imported.tool,
+            "version": result.imported.version or None,
+            "verdict": "valid" if result.usable else "invalid",
+            "answer": result.answer,
+            "notes": result.imported.notes,
+            "points": result.points.to_dicts(),
+            "quantiles": result.quantiles.to_dicts(),
+        },
         as_json=as_json,
         is_valid=result.usable,
     )
 
 
-def _build_document(result: ImportResult) -> dict[str, Any]:
-    return {
-        "folder": str(result.folder),
-        "tool": result.imported.tool,
-        "version": result.imported.version or None,
-        "verdict": "valid" if result.usable else "invalid",
-        "answer": result.answer,
-        "notes": result.imported.notes,
-        "points": result.points.to_dicts(),
-        "quantiles": result.quantiles.to_dicts(),
-    }
-
-
 def _format_import(result: ImportResult, *, has_goals: bool) -> str:
     """Levels with their verdicts, notes, the folder, the next command."""
+    from workbench.sizing.estimation import metrics
     from workbench.sizing.other_tools import sweep_import
 
     version = result.imported.version
     lines = [result.answer + (f" (version {version})" if version else "")]
     for point in result.points.iter_rows(named=True):
         unit = "users" if point["load_unit"] == "users" else "/s"
+        p95 = "no p95"
+        for row in result.quantiles.filter(step=point["step"], metric=metrics.DEFAULT_METRIC, q=0.95).to_dicts():
+            if row["n"]:
+                p95 = f"p95 {row['note']}" if row["value_s"] is None else f"p95 {row['value_s']:.3f} s"
         text = f"  {point['load']:.4g} {unit}: {point['n_ok']} of {point['n_kept']} kept answered, "
-        text += f"{_format_p95(result, point['step'])}, {point['verdict']}"
+        text += f"{p95}, {point['verdict']}"
         lines.append(text + (f": {point['reason']}" if point["reason"] else ""))
     lines += [f"note: {note}" for note in result.imported.notes]
     if not result.usable:
@@ -90,13 +91,3 @@ def _format_import(result: ImportResult, *, has_goals: bool) -> str:
         f"next: workbench sizing estimate {result.folder} {target}" + ("" if has_goals else " --goal 'p95<=S'")
     )
     return "\n".join(lines)
-
-
-def _format_p95(result: ImportResult, step: int) -> str:
-    from workbench.sizing.estimation import metrics
-
-    rows = result.quantiles.filter(step=step, metric=metrics.DEFAULT_METRIC, q=0.95)
-    if not rows.height or not rows["n"][0]:
-        return "no p95"
-    row = rows.row(0, named=True)
-    return f"p95 {row['note']}" if row["value_s"] is None else f"p95 {row['value_s']:.3f} s"

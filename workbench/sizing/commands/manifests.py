@@ -13,7 +13,6 @@ from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
 
 if TYPE_CHECKING:
-    from workbench.kubernetes.manifests import Object
     from workbench.sizing.deployment.service_manifests import ServiceSpec
 
 Sweep = Annotated[
@@ -88,7 +87,13 @@ def manifests(
     """
     from workbench.kubernetes.manifests import format_yaml
     from workbench.sizing.deployment.replica_plan import plan_replicas, size_deployment
-    from workbench.sizing.deployment.service_manifests import ServiceSpec, build_manifests
+    from workbench.sizing.deployment.service_manifests import (
+        ServiceSpec,
+        build_manifests,
+        check_manifests,
+        choose_kubernetes_version,
+        read_crd_schemas,
+    )
 
     size = size_deployment(sweep, gpus, gpus_per_replica, in_flight)
     spec = option_values.build_model(ServiceSpec)
@@ -101,7 +106,12 @@ def manifests(
     )
     objects = build_manifests(plan, spec, in_flight=size.in_flight, min_replicas=least_replicas)
     notes = [*size.notes, *plan.explain_plan(), *_build_notes(spec, size.in_flight, plan.spare)]
-    faults = _find_faults(objects, kubernetes_version, crds or [], notes) if validate else []
+    faults: list[str] = []
+    if validate:
+        faults = check_manifests(objects, kubernetes_version, read_crd_schemas(crds or []))
+        result = f"{len(faults)} faults" if faults else "valid"
+        notes.append(f"Checked by the schemas of Kubernetes {choose_kubernetes_version(kubernetes_version)}: {result}.")
+        notes += [f"NOT VALID: {fault}" for fault in faults]
     counts = dataclasses.asdict(plan) | {"replicas": plan.replicas, "idle_gpus": plan.idle_gpus}
     finish_command(
         lambda: typer.echo(format_yaml(objects, notes), nl=False),
@@ -109,24 +119,6 @@ def manifests(
         as_json=as_json,
         is_valid=not faults,
     )
-
-
-def _find_faults(objects: list[Object], version: str | None, crds: list[Path], notes: list[str]) -> list[str]:
-    """List the faults of the manifests by their schemas.
-
-    `notes` gets a note on what was checked and one for each fault.
-    """
-    from workbench.sizing.deployment.service_manifests import (
-        check_manifests,
-        choose_kubernetes_version,
-        read_crd_schemas,
-    )
-
-    faults = check_manifests(objects, version, read_crd_schemas(crds))
-    result = f"{len(faults)} faults" if faults else "valid"
-    notes.append(f"Checked by the schemas of Kubernetes {choose_kubernetes_version(version)}: {result}.")
-    notes += [f"NOT VALID: {fault}" for fault in faults]
-    return faults
 
 
 def _build_notes(deployed: ServiceSpec, in_flight: float | None, spare: int) -> list[str]:

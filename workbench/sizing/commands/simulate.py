@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from workbench.sizing.simulation.cluster_model import Service
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.", min=0, max=65_535)]
@@ -46,34 +40,32 @@ def simulate(
 
     Example: workbench sizing simulate --gpus 2 --slots 8 --port 8400
     """
+    import asyncio
+    import signal
+
+    from workbench.core import files
     from workbench.core.errors import ConfigError
+    from workbench.sizing.simulation import simulator_server
     from workbench.sizing.simulation.cluster_model import Service
 
     if not 1e-4 <= time_scale <= 1e4:
         raise ConfigError("not a time scale", where="--time-scale", found=time_scale, allowed="0.0001 to 10000")
-    _serve_until_stop(option_values.build_model(Service), host, port, time_scale, ready_file, as_json)
-
-
-def _serve_until_stop(
-    simulated: Service, host: str, port: int, time_scale: float, ready_file: Path | None, as_json: bool
-) -> None:
-    import asyncio
-
-    from workbench.core.errors import ConfigError
-    from workbench.sizing.simulation import simulator_server
+    service = option_values.build_model(Service)
 
     def announce_url(url: str) -> None:
-        from workbench.core import files
-
         if ready_file is not None:
             files.write_text(ready_file, url + "\n")
-        typer.echo(f"simulated service of {simulated.gpus} GPU(s) at {url}; Ctrl-C ends it", err=as_json)
+        typer.echo(f"simulated service of {service.gpus} GPU(s) at {url}; Ctrl-C ends it", err=as_json)
+
+    def stop_on_signals(ended: asyncio.Event) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
 
     simulator_server.raise_file_limit_to_hard()
     try:
         served = asyncio.run(
             simulator_server.serve_simulator(
-                simulated, host=host, port=port, time_scale=time_scale, ready=announce_url, stop=_stop_on_signals
+                service, host=host, port=port, time_scale=time_scale, ready=announce_url, stop=stop_on_signals
             )
         )
     except OSError as error:
@@ -84,16 +76,6 @@ def _serve_until_stop(
             do="choose another with --port, or 0 for any that is free",
         ) from error
     finish_command(lambda: _format_served_counts(served), served, as_json=as_json)
-
-
-def _stop_on_signals(ended: asyncio.Event) -> None:
-    import asyncio
-    import signal
-
-    loop = asyncio.get_running_loop()
-    stop: Callable[[], None] = ended.set
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
 
 
 def _format_served_counts(served: dict[str, Any]) -> str:
