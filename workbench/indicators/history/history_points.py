@@ -254,7 +254,7 @@ def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_R
 def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, str]]) -> pl.DataFrame:
     """Table POINTS: series are numbered by metric and stack, points are in order of time.
 
-    `points`: Points of stacks: ratios to the reference of each session. `packages`: Stack's key to its packages and their versions.
+    `points`: Ratios to each session's reference. `packages`: Stack's key to its packages and their versions.
     """
     rows = []
     for row in points:
