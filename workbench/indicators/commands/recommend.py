@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
-
-if TYPE_CHECKING:
-    pass
 
 
 @take_options_from(

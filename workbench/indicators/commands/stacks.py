@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption, Parse
-
-if TYPE_CHECKING:
-    pass
 
 
 def _parse_with(name: str, *, takes_flag: bool = True) -> Parse:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
-
-if TYPE_CHECKING:
-    pass
 
 DatabaseOption = Annotated[
     str | None,

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
 from workbench.lore.commands.lore_options import REPLAY_FLAGS, Folder
-
-if TYPE_CHECKING:
-    from workbench.lore.bisection.input_bisection import BisectionResult
 
 
 @take_options_from(
@@ -47,28 +42,27 @@ def bisect(option_values: OptionValues, folder: Folder, as_json: JsonFlag = Fals
     options = option_values.build_model(BisectOptions)
     with show_progress_count("rows left out") as on_progress:
         result = bisect_dump(folder, options, report=lambda line: print_text(line, err=True), on_progress=on_progress)
-    finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.reproduced)
 
+    def print_result() -> None:
+        print_text(f"loreId {result.lore_id}, {result.operator}\n{result.answer} ({result.steps} steps)")
+        print_text(f"looked for: {result.looked_for}")
+        for name, outcome in result.sides.items():
+            print_text(f"  {name}: {outcome}")
+        for note in result.notes:
+            print_text(f"note: {note}")
+        for subset in result.inputs:
+            print_text(
+                f"input-{subset['index']} ({subset['kind']}): {subset['n_rows']} of {subset['n_rows_dumped']} rows"
+            )
+            for row in subset["rows"]:
+                print_text(f"  partition {row['partition']}, row {row['row']}: {row['values']}")
+            if subset["rows"] and len(subset["rows"]) < subset["n_rows"]:
+                print_text(f"  … and {subset['n_rows'] - len(subset['rows'])} more")
+        for side, rows in (("A", result.only_a), ("B", result.only_b)):
+            for row in rows:
+                print_text(f"  only in {side}: {row[:400]}")
+        if result.out:
+            word = {True: "verified", False: "which does NOT verify", None: "not verified"}[result.verified]
+            print_text(f"\nreduced dump, {word}: {result.out.removeprefix('file:')}")
 
-def _print_result(result: BisectionResult) -> None:
-    """The answer first, then the rows."""
-    from workbench.console.terminal import print_text
-
-    print_text(f"loreId {result.lore_id}, {result.operator}\n{result.answer} ({result.steps} steps)")
-    print_text(f"looked for: {result.looked_for}")
-    for name, outcome in result.sides.items():
-        print_text(f"  {name}: {outcome}")
-    for note in result.notes:
-        print_text(f"note: {note}")
-    for subset in result.inputs:
-        print_text(f"input-{subset['index']} ({subset['kind']}): {subset['n_rows']} of {subset['n_rows_dumped']} rows")
-        for row in subset["rows"]:
-            print_text(f"  partition {row['partition']}, row {row['row']}: {row['values']}")
-        if subset["rows"] and len(subset["rows"]) < subset["n_rows"]:
-            print_text(f"  … and {subset['n_rows'] - len(subset['rows'])} more")
-    for side, rows in (("A", result.only_a), ("B", result.only_b)):
-        for row in rows:
-            print_text(f"  only in {side}: {row[:400]}")
-    if result.out:
-        word = {True: "verified", False: "which does NOT verify", None: "not verified"}[result.verified]
-        print_text(f"\nreduced dump, {word}: {result.out.removeprefix('file:')}")
+    finish_command(print_result, result, as_json=as_json, is_valid=result.reproduced)

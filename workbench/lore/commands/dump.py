@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,10 +12,6 @@ from workbench.console.finish import JsonFlag, print_json
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
 from workbench.lore.commands import lore_options
-
-if TYPE_CHECKING:
-    from workbench.lore.config import DumpSettings
-    from workbench.lore.dumps.operator_dump import DumpResult
 
 
 def _parse_masks(texts: list[str], flag: str) -> dict[str, str]:
@@ -27,19 +24,13 @@ def _parse_columns(text: str, flag: str) -> dict[int, list[str]] | list[str]:
     """Parse columns: `a,b` for all inputs gives a list, `0:a,b;1:c` a list for each input number."""
     from workbench.core.errors import ConfigError
 
-    if ":" not in text:
-        return _split_names(text)
     columns: dict[int, list[str]] = {}
-    for part in text.split(";"):
+    for part in text.split(";") if ":" in text else [f"0:{text}"]:
         number, _, names = part.partition(":")
         if not number.strip().isdigit():
             raise ConfigError("not columns of an input", where=flag, found=part[:100], allowed="a,b or 0:a,b;1:c")
-        columns[int(number)] = _split_names(names)
-    return columns
-
-
-def _split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+        columns[int(number)] = [name.strip() for name in names.split(",") if name.strip()]
+    return columns if ":" in text else columns[0]
 
 
 @take_options_from(
@@ -93,7 +84,10 @@ def dump(
     """
     from workbench import lore
     from workbench.console.terminal import print_text
+    from workbench.core.data_files import read_json_file
+    from workbench.core.errors import ConfigError, InputError
     from workbench.lore import config
+    from workbench.lore.dumps.query_dumps import check_nothing_chosen
     from workbench.lore.spark_bridge import replay_session
     from workbench.lore.spark_bridge.query_sources import load_query, report_spark_errors
     from workbench.lore.spark_bridge.replay_session import refuse_misspelt_keys
@@ -104,8 +98,15 @@ def dump(
     if non_strict:
         option_values["strict"] = False
     settings = config.settings_from_session(lambda key, default: confs.get(key, default), **option_values)
-    _check_choice(settings, failed=failed, ids=option_values.get("ids"), tagged=tagged)
-    expected = _read_tagged_plan(tagged) if tagged is not None else None
+    if failed:
+        check_nothing_chosen(ids=option_values.get("ids"), tagged=tagged, mode=settings.mode)
+    elif not settings.ids:
+        raise ConfigError("no operator is chosen", where="--ids", allowed="1[0 2 5-9], 4[*]", do="workbench lore tag")
+    expected = None
+    if tagged is not None:
+        expected = read_json_file(tagged, noun="tagged plan", do="workbench lore tag QUERY --out FILE")
+        if not isinstance(expected, dict) or not isinstance(expected.get("shape"), str):
+            raise InputError("not a tagged plan", where=f"--tagged {tagged}", do="workbench lore tag QUERY --out FILE")
     started = {"spark.driver.memory": driver_memory, **confs}
     if settings.mode == "inline":
         from workbench.lore.jvm.inline_capture import enable_inline
@@ -117,43 +118,14 @@ def dump(
     if as_json:
         print_json(vars(result))
     else:
-        _print_result(result)
+        for lore_id, folder in result.folders.items():
+            print_text(f"loreId {lore_id}, {result.operators[lore_id]}: {folder}")
+        for warning in result.warnings:
+            print_text(f"note: {warning}")
+        for lore_id, reason in result.refused.items():
+            print_text(f"left out, loreId {lore_id}: {reason}", err=True)
+        if result.folders:
+            first = next(iter(result.folders.values())).removeprefix("file:")
+            print_text(f"\nverify it: workbench lore verify {shlex.quote(first)}")
     if not result.folders:
         raise typer.Exit(2)
-
-
-def _check_choice(settings: DumpSettings, *, failed: bool, ids: object, tagged: Path | None) -> None:
-    from workbench.core.errors import ConfigError
-    from workbench.lore.dumps.query_dumps import check_nothing_chosen
-
-    if failed:
-        check_nothing_chosen(ids=ids, tagged=tagged, mode=settings.mode)
-    elif not settings.ids:
-        raise ConfigError("no operator is chosen", where="--ids", allowed="1[0 2 5-9], 4[*]", do="workbench lore tag")
-
-
-def _print_result(result: DumpResult) -> None:
-    import shlex
-
-    from workbench.console.terminal import print_text
-
-    for lore_id, folder in result.folders.items():
-        print_text(f"loreId {lore_id}, {result.operators[lore_id]}: {folder}")
-    for warning in result.warnings:
-        print_text(f"note: {warning}")
-    for lore_id, reason in result.refused.items():
-        print_text(f"left out, loreId {lore_id}: {reason}", err=True)
-    if result.folders:
-        first = next(iter(result.folders.values())).removeprefix("file:")
-        print_text(f"\nverify it: workbench lore verify {shlex.quote(first)}")
-
-
-def _read_tagged_plan(path: Path) -> dict[str, Any]:
-    """Read the plan that `lore tag --out` wrote."""
-    from workbench.core.data_files import read_json_file
-    from workbench.core.errors import InputError
-
-    document = read_json_file(path, noun="tagged plan", do="workbench lore tag QUERY --out FILE")
-    if not isinstance(document, dict) or not isinstance(document.get("shape"), str):
-        raise InputError("not a tagged plan", where=f"--tagged {path}", do="workbench lore tag QUERY --out FILE")
-    return document

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.lore.commands import lore_options
-
-if TYPE_CHECKING:
-    pass
 
 
 def inspect(

@@ -12,7 +12,7 @@ from workbench.core.field_options import FieldOption
 from workbench.lore.commands.lore_options import REPLAY_FLAGS, Folders
 
 if TYPE_CHECKING:
-    from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
+    from workbench.lore.replays.operator_replay import ReplayResult
 
 _OPTIONS = "workbench.lore.replays.operator_replay:ReplayOptions"
 _TOLERANCE = FieldOption(min=0, max=1)
@@ -56,55 +56,46 @@ def verify(option_values: OptionValues, folders: Folders, as_json: JsonFlag = Fa
 
 def _run_replays(folders: list[str], option_values: OptionValues, *, as_json: bool) -> None:
     """Replay one dump and print it in full, or several in one session with a line for each."""
-    from workbench.console.terminal import print_text
-    from workbench.core.errors import ExitCode
-    from workbench.lore.replays.operator_replay import ReplayOptions
+    from workbench.console.terminal import print_text, show_progress_count
+    from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
+    from workbench.lore.replays.operator_replay import ReplayOptions, replay_dump
     from workbench.lore.spark_bridge.replay_session import keep_session
 
     options = option_values.build_model(ReplayOptions)
-    if len(folders) == 1:
-        result = _replay_folder(folders[0], options)
-        finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.passed)
-    from workbench.core.errors import ConfigError
 
+    def replay_folder(folder: str) -> ReplayResult:
+        with show_progress_count("replay") as on_progress:
+            return replay_dump(folder, options, report=lambda line: print_text(line, err=True), on_progress=on_progress)
+
+    if len(folders) == 1:
+        result = replay_folder(folders[0])
+        finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.passed)
     if options.profile is not None:
         raise ConfigError("a profile is of one dump", where="--profile", do="give one dump, or omit --profile")
+    results: list[ReplayResult] = []
+    documents: list[object] = []
     with keep_session():
-        replays = [_replay_or_refuse(folder, options, as_json=as_json) for folder in folders]
+        for folder in folders:
+            try:
+                result = replay_folder(folder)
+            except WorkbenchError as error:
+                # The others are still replayed.
+                print_text(f"{folder}: refused: {error}\n", err=True)
+                documents.append({"folder": folder, "refused": str(error)})
+                continue
+            results.append(result)
+            documents.append(result)
+            if not as_json:
+                print_text(folder)
+                _print_result(result)
+                print_text("")
+    n_passed, n_refused = sum(result.passed for result in results), len(folders) - len(results)
+    n_failed = len(results) - n_passed
     if as_json:
-        print_json({"replays": [outcome if isinstance(outcome, dict) else outcome.model_dump() for outcome in replays]})
-    refused = sum(isinstance(outcome, dict) for outcome in replays)
-    failed = [outcome.folder for outcome in replays if not isinstance(outcome, dict) and not outcome.passed]
-    if not as_json:
-        print_text(
-            f"{len(replays)} dumps: {len(replays) - refused - len(failed)} PASS, {len(failed)} not, {refused} refused"
-        )
-    raise typer.Exit(ExitCode.WRONG_USE if refused else ExitCode.INVALID if failed else ExitCode.GOOD)
-
-
-def _replay_folder(folder: str, options: ReplayOptions) -> ReplayResult:
-    from workbench.console.terminal import print_text, show_progress_count
-    from workbench.lore.replays.operator_replay import replay_dump
-
-    with show_progress_count("replay") as on_progress:
-        return replay_dump(folder, options, report=lambda line: print_text(line, err=True), on_progress=on_progress)
-
-
-def _replay_or_refuse(folder: str, options: ReplayOptions, *, as_json: bool) -> ReplayResult | dict[str, str]:
-    """Replay and print one of several dumps; a refusal becomes a result, so that the others are still replayed."""
-    from workbench.console.terminal import print_text
-    from workbench.core.errors import WorkbenchError
-
-    try:
-        result = _replay_folder(folder, options)
-    except WorkbenchError as error:
-        print_text(f"{folder}: refused: {error}\n", err=True)
-        return {"folder": folder, "refused": str(error)}
-    if not as_json:
-        print_text(folder)
-        _print_result(result)
-        print_text("")
-    return result
+        print_json({"replays": documents})
+    else:
+        print_text(f"{len(folders)} dumps: {n_passed} PASS, {n_failed} not, {n_refused} refused")
+    raise typer.Exit(ExitCode.WRONG_USE if n_refused else ExitCode.INVALID if n_failed else ExitCode.GOOD)
 
 
 def _print_result(result: ReplayResult) -> None:
@@ -124,13 +115,20 @@ def _print_result(result: ReplayResult) -> None:
     if result.comparison is not None:
         _print_rows({"only in A": result.comparison["only_a"], "only in B": result.comparison["only_b"]})
     if result.sides:
-        _print_sides(result)
+        for times in result.sides:
+            print_text(_format_time(times))
+        frame = tables.SIDES.frame(result.sides)
+        shown = frame.select(column for column in frame.columns if frame[column].null_count() < frame.height)
+        print_text(table(shown, tables.SIDES, caption="Time of the operator").text)
+    if result.sides and (ratio := result.ratio) and ratio["estimate"] is not None:
+        ends = "no interval" if ratio["low"] is None else f"[{ratio['low']:.2f}, {ratio['high']:.2f}]"
+        print_text(f"A's elapsed time by B's: {ratio['estimate']:.2f} {ends}, {result.verdict}")
     if result.comparison is not None or result.not_accelerated:
         for side, plan in result.plans.items():
             print_text(f"\nplan of {side}:\n{plan.rstrip()}")
     if result.metrics:
-        shown = tables.METRICS.frame(result.metrics)
-        print_text(table(shown, tables.METRICS, caption="Spark's metrics of the last run", limit=30).text)
+        metrics = tables.METRICS.frame(result.metrics)
+        print_text(table(metrics, tables.METRICS, caption="Spark's metrics of the last run", limit=30).text)
     if result.profile:
         print_text(f"profile: {result.profile}")
 
@@ -141,23 +139,6 @@ def _print_rows(rows_by_title: dict[str, list[str]]) -> None:
     for title, rows in rows_by_title.items():
         for row in rows:
             print_text(f"  {title}: {row[:400]}")
-
-
-def _print_sides(result: ReplayResult) -> None:
-    """Times of the sides, and the ratio of A's by B's."""
-    from workbench.console.terminal import print_text
-    from workbench.lore import tables
-    from workbench.report.display import table
-
-    for times in result.sides:
-        print_text(_format_time(times))
-    frame = tables.SIDES.frame(result.sides)
-    shown = frame.select(column for column in frame.columns if frame[column].null_count() < frame.height)
-    print_text(table(shown, tables.SIDES, caption="Time of the operator").text)
-    ratio = result.ratio
-    if ratio and ratio["estimate"] is not None:
-        ends = "no interval" if ratio["low"] is None else f"[{ratio['low']:.2f}, {ratio['high']:.2f}]"
-        print_text(f"A's elapsed time by B's: {ratio['estimate']:.2f} {ends}, {result.verdict}")
 
 
 def _format_time(side: dict[str, Any]) -> str:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
 from workbench.lore.commands.lore_options import REPLAY_FLAGS, Folder, parse_setting_flags
-
-if TYPE_CHECKING:
-    from workbench.lore.replays.operator_runs import RunResult
 
 
 def _parse_inputs(texts: list[str], flag: str) -> dict[str, Path]:
@@ -43,19 +39,16 @@ def run(option_values: OptionValues, folder: Folder, as_json: JsonFlag = False) 
 
     options = option_values.build_model(RunOptions)
     result = run_operator(folder, options, report=lambda line: print_text(line, err=True))
-    finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.failure is None)
 
+    def print_result() -> None:
+        print_text(f"loreId {result.lore_id}, {result.operator}\n{result.answer}")
+        for note in result.notes:
+            print_text(f"note: {note}")
+        for row in result.rows:
+            print_text(f"  {row[:400]}")
+        if result.n_rows is not None and 0 < len(result.rows) < result.n_rows:
+            print_text(f"  … and {result.n_rows - len(result.rows)} more")
+        if result.out:
+            print_text(f"written: {result.out}")
 
-def _print_result(result: RunResult) -> None:
-    """The answer first, then the rows."""
-    from workbench.console.terminal import print_text
-
-    print_text(f"loreId {result.lore_id}, {result.operator}\n{result.answer}")
-    for note in result.notes:
-        print_text(f"note: {note}")
-    for row in result.rows:
-        print_text(f"  {row[:400]}")
-    if result.n_rows is not None and 0 < len(result.rows) < result.n_rows:
-        print_text(f"  … and {result.n_rows - len(result.rows)} more")
-    if result.out:
-        print_text(f"written: {result.out}")
+    finish_command(print_result, result, as_json=as_json, is_valid=result.failure is None)
