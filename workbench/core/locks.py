@@ -110,7 +110,10 @@ def lock_path(path: str | Path, doing: str, *, do: str = "wait for it, or end it
     path = Path(path)
     is_folder = path.is_dir()
     try:
-        handle = _open_for_lock(path, is_folder=is_folder)
+        # A handle to lock; of a folder itself, so that no file is left behind.
+        if fcntl is None:
+            raise _UnsupportedError  # Windows, which opens no folders either
+        handle = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT), 0o600)
     except _UnsupportedError:
         return os.open(os.devnull, os.O_RDONLY)
     try:
@@ -180,13 +183,6 @@ def _acquire_lock_file(folder: Path) -> int | None:
             )
         threading.Event().wait(_PATIENCE_S)
     raise ConfigError("another process writes into this run folder", where=folder, do="choose another folder")
-
-
-def _open_for_lock(path: Path, *, is_folder: bool) -> int:
-    """A handle to lock; of a folder itself, so that no file is left behind."""
-    if fcntl is None:
-        raise _UnsupportedError  # Windows, which opens no folders either
-    return os.open(path, os.O_CLOEXEC | (os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT), 0o600)
 
 
 def _try_flock(handle: int, *, shared: bool = False) -> bool:

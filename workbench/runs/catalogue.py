@@ -437,7 +437,16 @@ def copy_run(run: StoredRun, place: str | Path) -> str:
         raise InputError("the run was changed while it was copied", where=run.place)
     for name, _ in members:
         if name not in _LEFT_OUT and not name.endswith(".part"):
-            _copy_file(run, name, store, target)
+            try:
+                with run.store.local_copy(f"{run.root}/{name}") as path:
+                    try:
+                        store.put_file(path, f"{target}/{name}")
+                    except OSError as error:
+                        raise _build_copy_error(store, f"{target}/{name}", error) from error
+            except OSError as error:
+                raise InputError(
+                    "cannot read the run", where=f"{run.place}/{name}", found=format_error(error)
+                ) from error
     try:
         store.write_bytes(f"{target}/{run_folder.RECORD_FILE}", record)
     except OSError as error:
@@ -473,17 +482,6 @@ def _is_copied(store: Store, target: str, record: bytes) -> bool:
     if stored_record != record:
         raise ConfigError("another run is there", where=store.display_path(target), do="choose another place")
     return True
-
-
-def _copy_file(run: StoredRun, name: str, store: Store, target: str) -> None:
-    try:
-        with run.store.local_copy(f"{run.root}/{name}") as path:
-            try:
-                store.put_file(path, f"{target}/{name}")
-            except OSError as error:
-                raise _build_copy_error(store, f"{target}/{name}", error) from error
-    except OSError as error:
-        raise InputError("cannot read the run", where=f"{run.place}/{name}", found=format_error(error)) from error
 
 
 def _build_copy_error(store: Store, path: str, error: OSError) -> RunFailedError:

@@ -158,7 +158,38 @@ def _import_paths(
     if not judged:
         lines = [f"{path}: {reason}" for path, reason in problems.found[:5]]
         raise InputError("no readable run", found=lines or None)
-    runs = _assemble_runs(judged)
+    # Runs with their arms and machines; one that does not tell what it measured is put beside its siblings.
+    siblings: dict[str, _CheckedDocument] = {}
+    for entry in judged:
+        if entry.thing is not None:
+            siblings.setdefault(entry.raw.inspection, entry)
+    runs = []
+    names: dict[str, str] = {}
+    for entry in judged:
+        sibling = siblings.get(entry.raw.inspection)
+        component = entry.component or (sibling.component if sibling else None)
+        arm = build_arm(entry.raw.specification, entry.document, component, names)
+        thing = entry.thing or (sibling.thing if sibling else None)
+        if thing is None:
+            # A case of its own, by the name that the inspection or document has.
+            identifier = entry.raw.specification.get("identifier")
+            name = identifier if isinstance(identifier, str) and identifier else entry.raw.inspection
+            version = str(entry.document.get("script_sha256") or "")[:12] or session_import.UNKNOWN
+            thing = ImportedCase(session_import.UNKNOWN, version, label=name[:80])
+        start, end = entry.document.get("start_datetime"), entry.document.get("end_datetime")
+        runs.append(
+            ImportedRun(
+                arm=arm,
+                thing=thing,
+                hardware=session_import.parse_hardware(entry.document),
+                status=entry.status,
+                document=entry.document,
+                reason=entry.reason,
+                failed_checks=entry.failed_checks,
+                duration_s=session_import.compute_elapsed_s(start, end),
+                specification=clean_specification(entry.raw.specification),
+            )
+        )
     notes = [f"{notice} ({count} document(s))" for notice, count in notices.items()]
     sessions = session_import.write_sessions(runs, out, baseline=options.baseline, notes=notes)
     return ImportReport(sessions, problems.found, notices)
@@ -181,7 +212,20 @@ def _classify_raw_run(
     raw: RawRun, indicators: Mapping[str, type[Indicator]], notices: dict[str, int]
 ) -> _CheckedDocument:
     """Status of a run, and the case that its document belongs to; notices are counted in `notices`."""
-    document = _clean_result(raw.result)
+    # A result without the names of machines, its times under today's names.
+    result = raw.result
+    hwinfo, platform = get_part(result, "hwinfo"), get_part(result, "hwinfo", "platform")
+    names = (result.get("hostname"), result.get("node"), platform.get("node"))
+    # A short name would be found in other words.
+    hosts = [name for name in names if isinstance(name, str) and len(name) >= 6]
+    fields = {key: value for key, value in result.items() if key not in ("hostname", "node")}
+    if platform:
+        fields["hwinfo"] = {**hwinfo, "platform": {key: value for key, value in platform.items() if key != "node"}}
+    cleaned: dict[str, Any] = redaction.redact_value(fields, hosts)
+    cleaned.setdefault("stdout", None)
+    cleaned.setdefault("start_datetime", cleaned.get("datetime"))
+    cleaned["stderr"] = str(cleaned.get("stderr") or "")[:MAX_STDERR]
+    document = {key: value if key == "stdout" else _replace_non_finite(value) for key, value in cleaned.items()}
     printed = document["stdout"]
     component = (printed.get("component") or printed.get("framework")) if isinstance(printed, Mapping) else None
     component = component[:60] if isinstance(component, str) and component else None
@@ -226,22 +270,6 @@ def _validate_output(
     return indicator, documents.validate_document(document, indicator), notice
 
 
-def _clean_result(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without the names of machines, its times under today's names."""
-    hwinfo, platform = get_part(result, "hwinfo"), get_part(result, "hwinfo", "platform")
-    names = (result.get("hostname"), result.get("node"), platform.get("node"))
-    # A short name would be found in other words.
-    hosts = [name for name in names if isinstance(name, str) and len(name) >= 6]
-    fields = {key: value for key, value in result.items() if key not in ("hostname", "node")}
-    if platform:
-        fields["hwinfo"] = {**hwinfo, "platform": {key: value for key, value in platform.items() if key != "node"}}
-    cleaned: dict[str, Any] = redaction.redact_value(fields, hosts)
-    cleaned.setdefault("stdout", None)
-    cleaned.setdefault("start_datetime", cleaned.get("datetime"))
-    cleaned["stderr"] = str(cleaned.get("stderr") or "")[:MAX_STDERR]
-    return {key: value if key == "stdout" else _replace_non_finite(value) for key, value in cleaned.items()}
-
-
 def _replace_non_finite(value: Any) -> Any:
     """JSON data with null for numbers that are none."""
     if isinstance(value, Mapping):
@@ -249,42 +277,6 @@ def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _assemble_runs(judged: list[_CheckedDocument]) -> list[ImportedRun]:
-    """Runs with their arms and machines; one that does not tell what it measured is put beside its siblings."""
-    siblings: dict[str, _CheckedDocument] = {}
-    for entry in judged:
-        if entry.thing is not None:
-            siblings.setdefault(entry.raw.inspection, entry)
-    runs = []
-    names: dict[str, str] = {}
-    for entry in judged:
-        sibling = siblings.get(entry.raw.inspection)
-        component = entry.component or (sibling.component if sibling else None)
-        arm = build_arm(entry.raw.specification, entry.document, component, names)
-        thing = entry.thing or (sibling.thing if sibling else None)
-        if thing is None:
-            # A case of its own, by the name that the inspection or document has.
-            identifier = entry.raw.specification.get("identifier")
-            name = identifier if isinstance(identifier, str) and identifier else entry.raw.inspection
-            version = str(entry.document.get("script_sha256") or "")[:12] or session_import.UNKNOWN
-            thing = ImportedCase(session_import.UNKNOWN, version, label=name[:80])
-        start, end = entry.document.get("start_datetime"), entry.document.get("end_datetime")
-        runs.append(
-            ImportedRun(
-                arm=arm,
-                thing=thing,
-                hardware=session_import.parse_hardware(entry.document),
-                status=entry.status,
-                document=entry.document,
-                reason=entry.reason,
-                failed_checks=entry.failed_checks,
-                duration_s=session_import.compute_elapsed_s(start, end),
-                specification=clean_specification(entry.raw.specification),
-            )
-        )
-    return runs
 
 
 @dataclass(frozen=True)

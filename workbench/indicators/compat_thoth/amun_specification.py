@@ -151,7 +151,18 @@ def read_specifications(path: str | Path, *, ignored: Collection[str] = (), fetc
 
 
 def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Specification:
-    document = _read_document(path)
+    # The document of a JSON or YAML file, which must be an object with known keys.
+    text = read_text_file(path, noun="specification", max_bytes=MAX_BYTES)
+    try:
+        document = _parse_text(text, path.suffix)
+    except InputError as error:
+        raise InputError("not JSON, nor YAML", where=path, found=" ".join(str(error).split())[:200]) from None
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise InputError("not a specification", where=path, found=type(document).__name__, allowed="an object")
+    if unknown := [key for key in document if key not in _KNOWN and not key.startswith("@")]:
+        raise InputError(
+            "not a specification", where=path, found=[key[:60] for key in unknown[:5]], allowed=sorted(_KNOWN)
+        )
     left_out = _list_ignored_fields(document, ignored, path)
     name = re.sub(r"[\x00-\x1f\x7f]+", " ", str(document.get("identifier") or path.stem))[:80].strip() or "specified"
     notes = [f"{name}: ignored on request: {field}" for field in left_out]
@@ -186,22 +197,6 @@ def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Spe
         python=python,
         notes=(*notes, *script_notes),
     )
-
-
-def _read_document(path: Path) -> dict[str, Any]:
-    """The document of a JSON or YAML file, which must be an object with known keys."""
-    text = read_text_file(path, noun="specification", max_bytes=MAX_BYTES)
-    try:
-        document = _parse_text(text, path.suffix)
-    except InputError as error:
-        raise InputError("not JSON, nor YAML", where=path, found=" ".join(str(error).split())[:200]) from None
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise InputError("not a specification", where=path, found=type(document).__name__, allowed="an object")
-    if unknown := [key for key in document if key not in _KNOWN and not key.startswith("@")]:
-        raise InputError(
-            "not a specification", where=path, found=[key[:60] for key in unknown[:5]], allowed=sorted(_KNOWN)
-        )
-    return document
 
 
 def _parse_text(text: str, suffix: str) -> Any:

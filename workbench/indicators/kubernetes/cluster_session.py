@@ -101,7 +101,18 @@ def plan_cluster_session(
     `cases`: Cases of classes defined in a notebook; by default those that `config.indicators` names.
     """
     watcher = watcher or SessionWatcher()
-    stacks = _solve_stacks(config, watcher)
+    # The stacks of a session on a cluster; refuses settings that only this machine can honour.
+    unfit = ("python", "specification", "network", "script", "pytest", "pyperf", "better", "reference")
+    if conflicts := [f"--{name}" for name in unfit if getattr(config, name)]:
+        raise ConfigError(
+            "not on a cluster",
+            where="--backend kubernetes",
+            found=conflicts,
+            allowed="--stacks FILE or --stack REQUIREMENTS; --cluster egress=… sets what pods may reach",
+        )
+    stacks = solve_stacks(config, watcher.report_preparation)
+    if stacks is None or stacks.variations:
+        raise ConfigError("a stack matrix is measured on this machine only", where="--stacks", do="leave out --backend")
     planned_cases = load_cases(config, cases)
     if config.baseline is not None:
         config = config.model_copy(update={"baseline": stacks.get_stack(config.baseline).name})
@@ -157,19 +168,3 @@ def format_instructions(folder: str | Path) -> str:
             f"workbench indicators collect {shlex.quote(str(folder))} {logs}",
         ]
     )
-
-
-def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.StackSet:
-    """The stacks of a session on a cluster; refuses settings that only this machine can honour."""
-    unfit = ("python", "specification", "network", "script", "pytest", "pyperf", "better", "reference")
-    if conflicts := [f"--{name}" for name in unfit if getattr(config, name)]:
-        raise ConfigError(
-            "not on a cluster",
-            where="--backend kubernetes",
-            found=conflicts,
-            allowed="--stacks FILE or --stack REQUIREMENTS; --cluster egress=… sets what pods may reach",
-        )
-    stacks = solve_stacks(config, watcher.report_preparation)
-    if stacks is None or stacks.variations:
-        raise ConfigError("a stack matrix is measured on this machine only", where="--stacks", do="leave out --backend")
-    return stacks

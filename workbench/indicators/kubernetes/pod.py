@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.indicators.measurement import launcher, machine_readings, resource_limits, run_isolation
-from workbench.indicators.measurement.run_messages import LauncherSetup, RunCommand, RunEnd, RunLimits
+from workbench.indicators.measurement.run_messages import LauncherSetup, RunCommand, RunLimits
 
 KEY_VARIABLE = "WORKBENCH_SESSION_KEY"
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
@@ -86,7 +86,14 @@ class Round:
         self.number = plan["rounds"][int(os.environ[INDEX_VARIABLE])]
         self.teller = RecordWriter(key, self.number)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        isolation = _leave_network(plan["isolation"])
+        # Move this process where no network is; most clusters' seccomp profile refuses. What is in force, in words.
+        isolation = dict(plan["isolation"])
+        if refused := run_isolation.isolate_network():
+            isolation["network"] = run_isolation.NOT_ISOLATED
+            isolation["network reason"] += f"; in the pod: {refused}"
+        else:
+            isolation["network"] = run_isolation.ISOLATED
+            del isolation["network reason"]
         protect_process()
         allowed = sorted(os.sched_getaffinity(0))
         # As many cores as were asked for: they are this pod's alone. More: everybody's, and pinning would collide.
@@ -115,7 +122,12 @@ class Round:
                 before = read_pressure()
                 ended = launcher.run_command(self._build_command(case, arm), self.surroundings)
                 identity = {"case": case["label"], "arm": arm["name"], "before": before, "after": read_pressure()}
-                self.teller.write_document(position, {**identity, **_build_run_fields(ended)})
+                # An output that is too long is never a document: its beginning is enough.
+                stdout = ended.stdout[:_TOO_LONG_BYTES] if ended.outcome == "too long" else ended.stdout
+                fields = dataclasses.asdict(ended)
+                texts = {"stdout": stdout, "stderr": ended.stderr}
+                run_fields = {**fields, **{name: base64.b64encode(text).decode() for name, text in texts.items()}}
+                self.teller.write_document(position, {**identity, **run_fields})
         finally:
             launcher.kill_leftovers(self.surroundings.groups)
         # Once more: a log that grew too large has lost its beginning.
@@ -140,26 +152,6 @@ class Round:
         )
 
 
-def _build_run_fields(ended: RunEnd) -> dict[str, Any]:
-    # An output that is too long is never a document: its beginning is enough.
-    stdout = ended.stdout[:_TOO_LONG_BYTES] if ended.outcome == "too long" else ended.stdout
-    fields = dataclasses.asdict(ended)
-    texts = {"stdout": stdout, "stderr": ended.stderr}
-    return {**fields, **{name: base64.b64encode(text).decode() for name, text in texts.items()}}
-
-
-def _leave_network(planned: dict[str, str]) -> dict[str, str]:
-    """Move this process where no network is; most clusters' seccomp profile refuses. What is in force, in words."""
-    isolation = dict(planned)
-    if refused := run_isolation.isolate_network():
-        isolation["network"] = run_isolation.NOT_ISOLATED
-        isolation["network reason"] += f"; in the pod: {refused}"
-    else:
-        isolation["network"] = run_isolation.ISOLATED
-        del isolation["network reason"]
-    return isolation
-
-
 def protect_process() -> None:
     """Keep processes of the same user from reading this one's memory, environment or descriptors; adopt orphans."""
     run_isolation.forbid_inspection()
@@ -170,6 +162,12 @@ def read_machine_facts() -> dict[str, Any]:
     """The machine under the pod, as far as it decides what is fast; nothing that names it."""
     cpu = machine_readings.read_fields(Path("/proc/cpuinfo"))
     memory = machine_readings.read_fields(Path("/proc/meminfo")).get("memtotal", "0").split()[0]
+    fields = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/etc/os-release").read_text(errors="replace").splitlines():
+            name, equals, value = line.partition("=")
+            if equals and name in ("ID", "NAME", "VERSION", "VERSION_ID"):
+                fields[name.lower()] = value.strip().strip("\"'")[:200]
     return {
         "cpu_model": cpu.get("model name") or platform.processor() or platform.machine(),
         "cpu_family": machine_readings.parse_whole_number(cpu.get("cpu family")),
@@ -181,7 +179,7 @@ def read_machine_facts() -> dict[str, Any]:
         "machine": platform.machine(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "os_release": _read_os_release(),
+        "os_release": fields,
     }
 
 
@@ -195,16 +193,6 @@ def _list_accelerators() -> list[str]:
         output = subprocess.run(command, capture_output=True, timeout=30, check=True).stdout  # noqa: S603
         return sorted(line.strip()[:100] for line in output.decode("utf-8", "replace").splitlines() if line.strip())
     return []
-
-
-def _read_os_release() -> dict[str, str]:
-    fields = {}
-    with contextlib.suppress(OSError):
-        for line in Path("/etc/os-release").read_text(errors="replace").splitlines():
-            name, equals, value = line.partition("=")
-            if equals and name in ("ID", "NAME", "VERSION", "VERSION_ID"):
-                fields[name.lower()] = value.strip().strip("\"'")[:200]
-    return fields
 
 
 def read_pressure() -> dict[str, float | None]:

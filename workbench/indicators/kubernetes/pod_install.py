@@ -35,7 +35,11 @@ def main(arguments: list[str]) -> int:
         problem = _make_environment(folder, bundle / wanted["lock"])
         if problem:
             return _report_failure(f"{stack} cannot be installed: {problem}")
-        versions = _list_package_versions(folder)
+        places = [str(path) for path in folder.glob("lib/python*/site-packages")]
+        versions = {
+            re.sub("[-_.]+", "-", str(distribution.metadata["Name"]).lower()).strip("-"): distribution.version
+            for distribution in metadata.distributions(path=places)
+        }
         # Versions are pip's to check, by the hashes: an index and a wheel may spell one differently.
         if set(versions) != set(wanted["packages"]):
             return _report_failure(f"{stack}: something else was installed than the lock says: {versions}")
@@ -62,14 +66,6 @@ def _make_environment(folder: Path, lock: Path) -> str:
             lines = [" ".join(line.split()) for line in process.stderr.decode("utf-8", "replace").splitlines()]
             return " / ".join([line for line in lines if line][-12:])[:1500] or f"exit code {process.returncode}"
     return ""
-
-
-def _list_package_versions(folder: Path) -> dict[str, str]:
-    places = [str(path) for path in folder.glob("lib/python*/site-packages")]
-    return {
-        re.sub("[-_.]+", "-", str(distribution.metadata["Name"]).lower()).strip("-"): distribution.version
-        for distribution in metadata.distributions(path=places)
-    }
 
 
 def _report_failure(text: str) -> int:

@@ -154,7 +154,17 @@ def collect_results(
     planned_cases = match_cases_to_session(session, cases, error_type=InputError)
     records = read_records(logs, key)
     collection = Collection(session, damaged=records.damaged, torn=len(records.torn))
-    pods = _read_pod_facts(records, collection, products)
+    # Read what the pods reported about themselves, by attempt.
+    pods = {}
+    for record_key, text in records.documents.items():
+        if record_key.what == POD:
+            try:
+                facts = PodFacts.model_validate(text)
+            except ValidationError:
+                collection.damaged += 1
+                continue
+            labels = tuple(products) if not facts.accelerators else facts.accelerators
+            pods[record_key.attempt] = facts.model_copy(update={"accelerators": labels})
     runs_by_round = _read_pod_runs(records, session, pods, collection)
     archived = _list_archive_attempts(folder, session)
     there = {position for positions in archived.values() for position in positions}
@@ -180,21 +190,6 @@ def collect_results(
     collection.session = session.model_copy(update={"notes": _build_notes(session, pods, records, collection)})
     archive.write_session(folder, collection.session)
     return collection
-
-
-def _read_pod_facts(records: Records, collection: Collection, products: Sequence[str]) -> dict[str, PodFacts]:
-    """Read what the pods reported about themselves, by attempt."""
-    pods = {}
-    for record_key, text in records.documents.items():
-        if record_key.what == POD:
-            try:
-                facts = PodFacts.model_validate(text)
-            except ValidationError:
-                collection.damaged += 1
-                continue
-            labels = tuple(products) if not facts.accelerators else facts.accelerators
-            pods[record_key.attempt] = facts.model_copy(update={"accelerators": labels})
-    return pods
 
 
 def _read_pod_runs(

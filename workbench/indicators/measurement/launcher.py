@@ -62,7 +62,53 @@ def run_command(command: RunCommand, surroundings: Surroundings, requests: Reque
     folder = Path(tempfile.mkdtemp(dir=surroundings.scratch))
     try:
         work, home = _make_private_folders(folder, command, surroundings.uid)
-        return _run_and_watch(command, surroundings, requests, work, home)
+        # Start the run, watch it to its end, kill what it leaves behind, and tell how it ended. The order of the end
+        # matters. The group is killed while its leader is not yet waited for: until then its number can be no other
+        # group's. The time that the leader waited for a core is read from /proc, which forgets it once it is waited
+        # for. Only then are leftovers killed: `kill_leftovers` waits for any child, and would take the leader's status
+        # and usage. Outputs are drained last, since leftovers may hold the pipes open.
+        groups, isolation = surroundings.groups, dict(surroundings.isolation)
+        refused, kills = groups.count_refused_processes(), groups.count_out_of_memory_kills()
+        started_at, begin_s = _format_now(), time.monotonic()
+        watched, failure = _start_process(command, surroundings, work, home)
+        if failure:
+            _wait_for_process(watched.pid)
+            return _build_start_failure(failure, surroundings, started_at)
+        _watch_process(watched, command, surroundings, requests, begin_s + command.timeout_s)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(watched.pid, signal.SIGKILL)
+        waited_s = _read_waited_s(watched.pid)
+        status, usage = _wait_for_process(watched.pid)
+        ended_at, duration_s = _format_now(), time.monotonic() - begin_s
+        left_behind, others_cpu_s = kill_leftovers(groups)
+        # Read what is still in the pipes: every process that could write is dead, and a pipe holds little.
+        for descriptor in list(watched.pipes):
+            while _read_output(watched, command, descriptor):
+                pass
+            if descriptor in watched.pipes:
+                os.close(descriptor)
+        if watched.stdout_bytes > command.max_stdout_bytes and watched.ended_by is None:
+            watched.ended_by = "too long"
+        if groups.count_refused_processes() > refused:
+            isolation["processes"] += "; the limit was reached"
+        outcome, detail = _classify_end(watched, command, status, usage, groups.count_out_of_memory_kills() > kills)
+        return RunEnd(
+            outcome=outcome,
+            detail=detail,
+            exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            stdout=bytes(watched.stdout),
+            stderr=bytes(watched.stderr[-command.kept_stderr_bytes :]),
+            stdout_bytes=watched.stdout_bytes,
+            usage=usage,
+            started_at=started_at,
+            ended_at=ended_at,
+            duration_s=duration_s,
+            cpu_s=round(usage["ru_utime"] + usage["ru_stime"] + others_cpu_s, 6),
+            waited_s=waited_s,
+            left_behind=left_behind,
+            isolation=isolation,
+        )
     except OSError as error:
         # Of the machine, not of the script: no file or no process could be made.
         return _build_start_failure(str(error), surroundings, _format_now())
@@ -79,53 +125,6 @@ def _remove_folders(folder: Path) -> None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             command = ["rm", "-rf", "--", str(folder)]
             subprocess.run(command, check=False, timeout=60, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
-
-
-def _run_and_watch(
-    command: RunCommand, surroundings: Surroundings, requests: RequestPipe | None, work: Path, home: Path
-) -> RunEnd:
-    """Start the run, watch it to its end, kill what it leaves behind, and tell how it ended.
-
-    The order of the end matters. The group is killed while its leader is not yet waited for: until then its number
-    can be no other group's. The time that the leader waited for a core is read from /proc, which forgets it once it is
-    waited for. Only then are leftovers killed: `kill_leftovers` waits for any child, and would take the leader's
-    status and usage. Outputs are drained last, since leftovers may hold the pipes open.
-    """
-    groups, isolation = surroundings.groups, dict(surroundings.isolation)
-    refused, kills = groups.count_refused_processes(), groups.count_out_of_memory_kills()
-    started_at, begin_s = _format_now(), time.monotonic()
-    watched, failure = _start_process(command, surroundings, work, home)
-    if failure:
-        _wait_for_process(watched.pid)
-        return _build_start_failure(failure, surroundings, started_at)
-    _watch_process(watched, command, surroundings, requests, begin_s + command.timeout_s)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(watched.pid, signal.SIGKILL)
-    waited_s = _read_waited_s(watched.pid)
-    status, usage = _wait_for_process(watched.pid)
-    ended_at, duration_s = _format_now(), time.monotonic() - begin_s
-    left_behind, others_cpu_s = kill_leftovers(groups)
-    _drain_outputs(watched, command)
-    if groups.count_refused_processes() > refused:
-        isolation["processes"] += "; the limit was reached"
-    outcome, detail = _classify_end(watched, command, status, usage, groups.count_out_of_memory_kills() > kills)
-    return RunEnd(
-        outcome=outcome,
-        detail=detail,
-        exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
-        signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
-        stdout=bytes(watched.stdout),
-        stderr=bytes(watched.stderr[-command.kept_stderr_bytes :]),
-        stdout_bytes=watched.stdout_bytes,
-        usage=usage,
-        started_at=started_at,
-        ended_at=ended_at,
-        duration_s=duration_s,
-        cpu_s=round(usage["ru_utime"] + usage["ru_stime"] + others_cpu_s, 6),
-        waited_s=waited_s,
-        left_behind=left_behind,
-        isolation=isolation,
-    )
 
 
 def _build_start_failure(reason: str, surroundings: Surroundings, started_at: str) -> RunEnd:
@@ -265,17 +264,6 @@ def _read_output(watched: WatchedRun, command: RunCommand, descriptor: int) -> b
     return True
 
 
-def _drain_outputs(watched: WatchedRun, command: RunCommand) -> None:
-    """Read what is still in the pipes: every process that could write is dead, and a pipe holds little."""
-    for descriptor in list(watched.pipes):
-        while _read_output(watched, command, descriptor):
-            pass
-        if descriptor in watched.pipes:
-            os.close(descriptor)
-    if watched.stdout_bytes > command.max_stdout_bytes and watched.ended_by is None:
-        watched.ended_by = "too long"
-
-
 def _wait_for_process(pid: int) -> tuple[int, dict[str, float]]:
     _, status, used = os.wait4(pid, 0)
     # By the names that POSIX gave them; the contract's list would bring pydantic along.
@@ -355,15 +343,12 @@ def _classify_end(
             number == signal.SIGKILL and command.cpu_s is not None and used_s >= command.cpu_s
         ):
             return "cpu limit", f"killed after {command.cpu_s} s of processor time"
-        return "killed", f"by signal {number} ({_signal_name(number)})"
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = "unknown"
+        return "killed", f"by signal {number} ({name})"
     return "exit code", f"exit code {os.WEXITSTATUS(status)}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
 
 
 def select_ready(descriptors: list[int], timeout_s: float) -> set[int]:

@@ -199,19 +199,15 @@ def _format_rejections(stacks: StackSet) -> list[str]:
     """Rejected points, grouped by reason."""
     groups: dict[str, list[str]] = {}
     for rejection in stacks.rejected:
-        groups.setdefault(_shorten_reason(rejection.reason), []).append(rejection.point)
+        # First clause of uv's explanation, without markers; the rest is derived from it.
+        clause = re.sub(r"\{[^{}]*\}", "", rejection.reason).split(", we can conclude")[0]
+        groups.setdefault(cut_text(clause, MAX_REASON), []).append(rejection.point)
     lines = [f"rejected: {_format_count(len(stacks.rejected), 'point')}, full reasons in the file"]
     for reason, points in list(groups.items())[:MAX_REASONS]:
         more = f"; and {len(points) - MAX_SHOWN_POINTS} more" if len(points) > MAX_SHOWN_POINTS else ""
         lines += [f"  {'; '.join(points[:MAX_SHOWN_POINTS])}{more}", f"    {reason}"]
     n_hidden = len(groups) - MAX_REASONS
     return [*lines, f"  and {_format_count(n_hidden, 'more reason')}"] if n_hidden > 0 else lines
-
-
-def _shorten_reason(reason: str) -> str:
-    """First clause of uv's explanation, without markers; the rest is derived from it."""
-    clause = re.sub(r"\{[^{}]*\}", "", reason).split(", we can conclude")[0]
-    return cut_text(clause, MAX_REASON)
 
 
 def format_repeat_command(stacks: StackSet) -> str:

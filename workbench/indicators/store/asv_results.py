@@ -185,45 +185,38 @@ def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet
     for document in file.read_documents(NOUN, context.notices):
         found = read_asv_file(document, file.path)
         benchmarks = read_benchmarks(file.path, context.kept)
-        runs = _convert_results(file.path, found, benchmarks, context.options.machine)
+        # The samples of a result file as runs; each combination of parameters is a case.
+        arm, facts = _build_arm(found), read_machine(file.path, found)
+        count = str(facts.get("num_cpu"))
+        hardware = session_import.build_hardware(
+            model=_shorten_text(str(facts.get("cpu") or session_import.UNKNOWN)),
+            cores=int(count) if re.fullmatch(r"[0-9]{1,6}", count) else None,
+            machine=str(facts.get("machine") or ""),
+            joined=context.options.machine,
+        )
+        runs: list[ImportedRun] = []
+        labels: set[str] = set()
+        for name, row in found.results.items():
+            where = f"{file.path}, {_shorten_text(name)}"
+            columns = dict(zip(found.result_columns, row, strict=False))
+            start = _format_time(columns.get("started_at"))
+            for case, field, values in _iterate_cases(name, columns, benchmarks.get(name), where):
+                if case.label in labels:
+                    raise InputError("a combination of parameters twice", where=where, found=case.label)
+                labels.add(case.label)
+                for value in values:
+                    status, reason = _judge_value(value)
+                    stdout = {"name": case.name, "@parameters": dict(case.parameters), "@result": {field: value}}
+                    document = {
+                        "stdout": stdout if status == "ok" else "",
+                        "exit_code": 0 if status == "ok" else None,
+                        "start_datetime": start,
+                    }
+                    runs.append(ImportedRun(arm, case, hardware, status, document, reason))
+                if len(labels) > MAX_CASES or len(runs) > MAX_RUNS:
+                    allowed = f"at most {MAX_CASES:,} combinations of parameters and {MAX_RUNS:,} samples"
+                    raise InputError("too many results for a session", where=where, allowed=allowed)
         yield ImportedSet(runs, found.commit_hash, _format_time(found.date) or None)
-
-
-def _convert_results(
-    path: Path, result_file: ResultDocument, benchmarks: Mapping[str, Any], machine: str
-) -> list[ImportedRun]:
-    """The samples of a result file as runs; each combination of parameters is a case."""
-    arm, facts = _build_arm(result_file), read_machine(path, result_file)
-    count = str(facts.get("num_cpu"))
-    hardware = session_import.build_hardware(
-        model=_shorten_text(str(facts.get("cpu") or session_import.UNKNOWN)),
-        cores=int(count) if re.fullmatch(r"[0-9]{1,6}", count) else None,
-        machine=str(facts.get("machine") or ""),
-        joined=machine,
-    )
-    runs: list[ImportedRun] = []
-    labels: set[str] = set()
-    for name, row in result_file.results.items():
-        where = f"{path}, {_shorten_text(name)}"
-        columns = dict(zip(result_file.result_columns, row, strict=False))
-        start = _format_time(columns.get("started_at"))
-        for case, field, values in _iterate_cases(name, columns, benchmarks.get(name), where):
-            if case.label in labels:
-                raise InputError("a combination of parameters twice", where=where, found=case.label)
-            labels.add(case.label)
-            for value in values:
-                status, reason = _judge_value(value)
-                stdout = {"name": case.name, "@parameters": dict(case.parameters), "@result": {field: value}}
-                document = {
-                    "stdout": stdout if status == "ok" else "",
-                    "exit_code": 0 if status == "ok" else None,
-                    "start_datetime": start,
-                }
-                runs.append(ImportedRun(arm, case, hardware, status, document, reason))
-            if len(labels) > MAX_CASES or len(runs) > MAX_RUNS:
-                allowed = f"at most {MAX_CASES:,} combinations of parameters and {MAX_RUNS:,} samples"
-                raise InputError("too many results for a session", where=where, allowed=allowed)
-    return runs
 
 
 def _iterate_cases(

@@ -250,29 +250,7 @@ def build_set(measured: Measurement, context: ImportContext) -> ImportedSet:
         notes={"source": measured.tool, "stack": f"unknown: {measured.tool} keeps no lock"}
         | ({COMMIT_TIME: measured.commit_at} if measured.commit_at else {}),
     )
-    benchmarks = _join_benchmarks(measured, context)
-    if sum(len(one.runs) for one in benchmarks) > MAX_RUNS:
-        raise InputError("too many runs for a session", found=measured.tool, allowed=f"at most {MAX_RUNS:,}")
-    runs: list[ImportedRun] = []
-    for benchmark in benchmarks:
-        indicator, field_name = measured.indicator or build_indicator(measured.tool, benchmark.unit, benchmark.better)
-        label = benchmark.label
-        case = ImportedCase(indicator.__name__, indicator.version(), indicator, {"benchmark": label}, label=label)
-        if benchmark.better is None:
-            text = f"{shorten_text(benchmark.unit, 60) or 'no unit'}: direction unknown, so kept but not compared"
-            context.add_notice(text)
-        for run in benchmark.runs:
-            stdout: Any = ""
-            if run.status == "ok":
-                stdout = {"name": case.name, "@parameters": {"benchmark": label}, "@result": {field_name: run.value}}
-                stdout |= {"@cpu": {field_name: run.cpu}} if run.cpu is not None else {}
-            document = {"stdout": stdout, "exit_code": run.exit_code, "start_datetime": measured.measured_at}
-            runs.append(ImportedRun(arm, case, hardware, run.status, document, run.reason))
-    return ImportedSet(runs, measured.revision, measured.measured_at or None, measured.notes)
-
-
-def _join_benchmarks(measured: Measurement, context: ImportContext) -> list[MeasuredBenchmark]:
-    """Benchmarks by name and base unit; one that is listed again has further runs, or a number in its name."""
+    # Benchmarks by name and base unit; one that is listed again has further runs, or a number in its name.
     joined: dict[tuple[str, str], MeasuredBenchmark] = {}
     for one in measured.benchmarks:
         unit, factor = find_base_unit(one.unit)
@@ -293,7 +271,25 @@ def _join_benchmarks(measured: Measurement, context: ImportContext) -> list[Meas
                 cpu = None if run.cpu is None else run.cpu * factor
                 run = replace(run, value=run.value * factor, cpu=cpu)
             first.runs.append(run)
-    return list(joined.values())
+    benchmarks = list(joined.values())
+    if sum(len(one.runs) for one in benchmarks) > MAX_RUNS:
+        raise InputError("too many runs for a session", found=measured.tool, allowed=f"at most {MAX_RUNS:,}")
+    runs: list[ImportedRun] = []
+    for benchmark in benchmarks:
+        indicator, field_name = measured.indicator or build_indicator(measured.tool, benchmark.unit, benchmark.better)
+        label = benchmark.label
+        case = ImportedCase(indicator.__name__, indicator.version(), indicator, {"benchmark": label}, label=label)
+        if benchmark.better is None:
+            text = f"{shorten_text(benchmark.unit, 60) or 'no unit'}: direction unknown, so kept but not compared"
+            context.add_notice(text)
+        for run in benchmark.runs:
+            stdout: Any = ""
+            if run.status == "ok":
+                stdout = {"name": case.name, "@parameters": {"benchmark": label}, "@result": {field_name: run.value}}
+                stdout |= {"@cpu": {field_name: run.cpu}} if run.cpu is not None else {}
+            document = {"stdout": stdout, "exit_code": run.exit_code, "start_datetime": measured.measured_at}
+            runs.append(ImportedRun(arm, case, hardware, run.status, document, run.reason))
+    return ImportedSet(runs, measured.revision, measured.measured_at or None, measured.notes)
 
 
 def find_base_unit(unit: str) -> tuple[str, float]:

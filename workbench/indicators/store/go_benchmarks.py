@@ -75,7 +75,16 @@ class _Output:
 def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet]:
     """The benchmarks of a file, a set for each system, processor and commit."""
     output = _Output()
-    for text in _list_outputs(file, context):
+    # The output of each package from the messages of -json; of plain output the text itself.
+    if not file.text.lstrip().startswith("{"):
+        outputs = [file.text]
+    else:
+        texts: dict[str, list[str]] = {}
+        for message in file.read_documents(NOUN, context.notices, do="go test -bench . > FILE"):
+            if isinstance(message, dict) and message.get("Action") == "output":
+                texts.setdefault(str(message.get("Package", "")), []).append(str(message.get("Output", "")))
+        outputs = ["".join(parts) for parts in texts.values()]
+    for text in outputs:
         _read_output(text, output, context)
     if max(output.seen.values(), default=0) > 1:
         context.add_notice(TWICE)
@@ -101,17 +110,6 @@ def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet
     for measured in output.measured.values():
         measured.measured_at = moment.astimezone(UTC).isoformat() if moment else ""
         yield build_set(measured, context)
-
-
-def _list_outputs(file: ResultFile, context: ImportContext) -> list[str]:
-    """The output of each package from the messages of -json; of plain output the text itself."""
-    if not file.text.lstrip().startswith("{"):
-        return [file.text]
-    texts: dict[str, list[str]] = {}
-    for message in file.read_documents(NOUN, context.notices, do="go test -bench . > FILE"):
-        if isinstance(message, dict) and message.get("Action") == "output":
-            texts.setdefault(str(message.get("Package", "")), []).append(str(message.get("Output", "")))
-    return ["".join(parts) for parts in texts.values()]
 
 
 def _read_output(text: str, output: _Output, context: ImportContext) -> None:

@@ -53,34 +53,35 @@ def _read_file(file: ResultFile, context: ImportContext) -> Iterator[ImportedSet
             context.add_notice("a debug build of the library (library_build_type): another stack, not for figures")
         if told.get("cpu_scaling_enabled") is True:
             context.add_notice("CPU frequency scaling was on (cpu_scaling_enabled): times vary more")
-        measured.benchmarks = _read_rows(rows, file, context)
+        # Benchmarks with their repetitions; one with aggregates alone has its median.
+        benchmarks: dict[tuple[str, str], MeasuredBenchmark] = {}
+        medians: dict[str, MeasuredRun] = {}
+        counters: set[str] = set()
+        for row in rows:
+            full = str(row.get("name") or "")
+            name = str(row.get("run_name") or full)
+            if row.get("run_type") == "aggregate" or ("run_type" not in row and full.endswith(_ENDINGS)):
+                is_time = row.get("aggregate_unit", "time") == "time"
+                if row.get("aggregate_name", full.rpartition("_")[2]) == "median" and is_time:
+                    medians[name.removesuffix("_median")] = _judge_row(row, file)
+                continue
+            counters |= {key for key in row if key not in _KNOWN}
+            # Two benchmarks may be registered under one name.
+            place = f"{row.get('family_index')} {row.get('per_family_instance_index')}"
+            benchmarks.setdefault((name, place), MeasuredBenchmark(name, "s", "lower")).runs.append(
+                _judge_row(row, file)
+            )
+        only = {name: run for name, run in medians.items() if name not in {known for known, _ in benchmarks}}
+        if only:
+            context.add_notice(ONLY_MEDIAN, len(only))
+        if counters:
+            names = ", ".join(sorted(shorten_text(name, 40) for name in counters)[:5])
+            context.add_notice(f"counters without a direction were skipped: {names}")
+        measured.benchmarks = [
+            *benchmarks.values(),
+            *(MeasuredBenchmark(name, "s", "lower", [run]) for name, run in only.items()),
+        ]
         yield build_set(measured, context)
-
-
-def _read_rows(rows: list[Mapping[str, Any]], file: ResultFile, context: ImportContext) -> list[MeasuredBenchmark]:
-    """Benchmarks with their repetitions; one with aggregates alone has its median."""
-    benchmarks: dict[tuple[str, str], MeasuredBenchmark] = {}
-    medians: dict[str, MeasuredRun] = {}
-    counters: set[str] = set()
-    for row in rows:
-        full = str(row.get("name") or "")
-        name = str(row.get("run_name") or full)
-        if row.get("run_type") == "aggregate" or ("run_type" not in row and full.endswith(_ENDINGS)):
-            is_time = row.get("aggregate_unit", "time") == "time"
-            if row.get("aggregate_name", full.rpartition("_")[2]) == "median" and is_time:
-                medians[name.removesuffix("_median")] = _judge_row(row, file)
-            continue
-        counters |= {key for key in row if key not in _KNOWN}
-        # Two benchmarks may be registered under one name.
-        place = f"{row.get('family_index')} {row.get('per_family_instance_index')}"
-        benchmarks.setdefault((name, place), MeasuredBenchmark(name, "s", "lower")).runs.append(_judge_row(row, file))
-    only = {name: run for name, run in medians.items() if name not in {known for known, _ in benchmarks}}
-    if only:
-        context.add_notice(ONLY_MEDIAN, len(only))
-    if counters:
-        names = ", ".join(sorted(shorten_text(name, 40) for name in counters)[:5])
-        context.add_notice(f"counters without a direction were skipped: {names}")
-    return [*benchmarks.values(), *(MeasuredBenchmark(name, "s", "lower", [run]) for name, run in only.items())]
 
 
 def _judge_row(row: Mapping[str, Any], file: ResultFile) -> MeasuredRun:

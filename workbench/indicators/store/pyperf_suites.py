@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,9 +63,20 @@ def export_session(folder: Path, out: Path) -> ExportReport:
 
     session = archive.read_session(folder)
     notes: list[str] = []
-    by_arm = _build_benchmarks(
-        session, archive.read_results(folder, session), single=out.suffix == ".json", notes=notes
-    )
+    # Benchmarks of each arm, in the order of the session.
+    results = archive.read_results(folder, session)
+    single = out.suffix == ".json"
+
+    cases = {case.label: case for case in session.cases}
+    runs: dict[tuple[str, str], list[pyperf.Run]] = {}
+    for _, _, run_result in results:
+        for metric in cases[run_result.workbench.case].metrics:
+            run = _build_pyperf_run(session, run_result, metric, single, notes)
+            if run is not None:
+                runs.setdefault((run_result.workbench.arm, metric.name), []).append(run)
+    by_arm: dict[str, list[pyperf.Benchmark]] = {}
+    for (arm, _), listed in runs.items():
+        by_arm.setdefault(arm, []).append(pyperf.Benchmark(listed))
     if not by_arm:
         raise InputError("no metric with a unit supported by pyperf", where=folder, found=notes or "no run with values")
     if out.suffix == ".json":
@@ -88,25 +99,6 @@ def export_session(folder: Path, out: Path) -> ExportReport:
     return ExportReport(list(suites), len(everything), sum(benchmark.get_nrun() for benchmark in everything), notes)
 
 
-def _build_benchmarks(
-    session: Session, results: Iterable[tuple[str, int, Result]], *, single: bool, notes: list[str]
-) -> dict[str, list[pyperf.Benchmark]]:
-    """Benchmarks of each arm, in the order of the session."""
-    import pyperf
-
-    cases = {case.label: case for case in session.cases}
-    runs: dict[tuple[str, str], list[pyperf.Run]] = {}
-    for _, _, run_result in results:
-        for metric in cases[run_result.workbench.case].metrics:
-            run = _build_pyperf_run(session, run_result, metric, single, notes)
-            if run is not None:
-                runs.setdefault((run_result.workbench.arm, metric.name), []).append(run)
-    by_arm: dict[str, list[pyperf.Benchmark]] = {}
-    for (arm, _), listed in runs.items():
-        by_arm.setdefault(arm, []).append(pyperf.Benchmark(listed))
-    return by_arm
-
-
 def _build_pyperf_run(
     session: Session, result: Result, metric: PlannedMetric, single: bool, notes: list[str]
 ) -> pyperf.Run | None:
@@ -127,12 +119,7 @@ def _build_pyperf_run(
         if left_out not in notes:
             notes.append(left_out)
         return None
-    metadata = _build_metadata(session, result, metric, unit, single)
-    return pyperf.Run([round(scaled) if unit == "byte" else scaled], metadata=metadata, collect_metadata=False)
-
-
-def _build_metadata(session: Session, result: Result, metric: PlannedMetric, unit: str, single: bool) -> dict[str, Any]:
-    """Metadata of a run for pyperf; `single` says whether names must tell arms apart."""
+    # Metadata of a run for pyperf; `single` says whether names must tell arms apart.
     details, arm = result.workbench, session.get_arm(result.workbench.arm)
     load = details.before.load_1m
     metadata: dict[str, Any] = {
@@ -154,7 +141,8 @@ def _build_metadata(session: Session, result: Result, metric: PlannedMetric, uni
     }
     # pyperf rejects empty strings and line breaks.
     texts = {name: " ".join(value.split()) if isinstance(value, str) else value for name, value in metadata.items()}
-    return {name: value for name, value in texts.items() if value not in (None, "")}
+    metadata = {name: value for name, value in texts.items() if value not in (None, "")}
+    return pyperf.Run([round(scaled) if unit == "byte" else scaled], metadata=metadata, collect_metadata=False)
 
 
 class PyperfSeconds(Indicator):

@@ -115,7 +115,25 @@ def _write_session(
     """Write the runs of a machine; `fields` are those of the session that the runs do not tell."""
     arms = list({run.arm.name: run.arm for run in runs}.values())
     arms.sort(key=lambda arm: baseline not in (arm.name, arm.stack))  # stable: the others keep their order
-    labels = _build_labels([run.thing for run in runs])
+    # Label per case: name of the indicator, with the parameters in which its cases differ.
+    things = [run.thing for run in runs]
+    unique = list({thing.key: thing for thing in things}.values())
+    labels: dict[str, str] = {}
+    for thing in unique:
+        if thing.label:
+            labels[thing.key] = thing.label
+            continue
+        alike = [other for other in unique if other.indicator is not None and other.name == thing.name]
+        odd = [
+            f"{name}={value}"
+            for name, value in thing.parameters.items()
+            if value is not None and any(other.parameters.get(name) != value for other in alike)
+        ]
+        labels[thing.key] = thing.name + (f"[{','.join(odd)}]" if odd else "")
+    shared = {label for label, count in Counter(labels.values()).items() if count > 1}
+    for thing in unique:
+        if labels[thing.key] in shared:
+            labels[thing.key] += f"@{thing.version[:6]}"
     counts: dict[tuple[str, str], int] = {}
     numbered = []
     for run in runs:
@@ -144,28 +162,6 @@ def _write_session(
         raise ConfigError("cannot be written", where=folder, found=error.strerror, do="choose another --out") from None
     failures = Counter(f"{labels[run.thing.key]}: {run.reason or run.status}" for run in runs if run.status != "ok")
     return ImportedSession(folder, session, len(runs), sum(run.status == "ok" for run in runs), failures)
-
-
-def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:
-    """Label per case: name of the indicator, with the parameters in which its cases differ."""
-    unique = list({thing.key: thing for thing in things}.values())
-    labels: dict[str, str] = {}
-    for thing in unique:
-        if thing.label:
-            labels[thing.key] = thing.label
-            continue
-        alike = [other for other in unique if other.indicator is not None and other.name == thing.name]
-        odd = [
-            f"{name}={value}"
-            for name, value in thing.parameters.items()
-            if value is not None and any(other.parameters.get(name) != value for other in alike)
-        ]
-        labels[thing.key] = thing.name + (f"[{','.join(odd)}]" if odd else "")
-    shared = {label for label, count in Counter(labels.values()).items() if count > 1}
-    for thing in unique:
-        if labels[thing.key] in shared:
-            labels[thing.key] += f"@{thing.version[:6]}"
-    return labels
 
 
 def _build_session(

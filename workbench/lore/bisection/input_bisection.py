@@ -395,7 +395,10 @@ class _Bisection:
         only_a: tuple[str, ...] = ()
         only_b: tuple[str, ...] = ()
         if b is not None and not any(outcome.failure for outcome in outcomes.values()):
-            only_a, only_b = _run_and_compare_variants(a, b, frames)
+            # Run both variants over the same rows and return the first differing rows of each; empty if there are none.
+            with row_differences.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
+                apart = row_differences.find_first_differences(a.run_to_frame(frames), other, names=a.column_names)
+                only_a, only_b = apart.first, apart.second
         return self._build_result(again, _format_answer(search, again), predicate.looked_for, search.steps).model_copy(
             update={
                 "minimal": not search.stopped if again else None,
@@ -433,15 +436,6 @@ def _format_answer(search: InputSearch, again: bool) -> str:
     if search.stopped:
         return f"reproduced with {parts} rows; stopped after {search.steps} steps, so fewer may do"
     return f"reproduced with {parts} rows, all of which are needed"
-
-
-def _run_and_compare_variants(
-    a: OperatorVariant, b: OperatorVariant, frames: Frames
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Run both variants over the same rows and return the first differing rows of each; empty if there are none."""
-    with row_differences.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
-        apart = row_differences.find_first_differences(a.run_to_frame(frames), other, names=a.column_names)
-        return apart.first, apart.second
 
 
 def _describe_subset(subset: InputSubset, max_rows: int) -> dict[str, Any]:

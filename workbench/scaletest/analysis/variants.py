@@ -137,7 +137,24 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
     The ratio is that of b to a. Where the quantile was never reached on one side only, there is no ratio.
     """
     first, second = a.list_quantiles(step, share), b.list_quantiles(step, share)
-    reason = _explain_lost_pairs(share, a.name, first, b.name, second)
+    # Reason why runs lack the quantile and cannot be paired.
+    whats = {
+        "never": f"more than {100 * (1 - share):g} % of the workloads never completed it",
+        "no time": "its duration is below the resolution",
+        "absent": "the step does not exist",
+    }
+    reasons = []
+    for lack, text in whats.items():
+        counts = [
+            (name, sum(quantile.lack == lack for quantile in side), len(side))
+            for name, side in ((a.name, first), (b.name, second))
+        ]
+        if all(count == runs for _, count, runs in counts):
+            reasons.append(f"{text} in all runs")
+        elif any(count for _, count, _ in counts):
+            where = [f"in {count} of {runs} runs of {name}" for name, count, runs in counts if count]
+            reasons.append(f"{text} {' and '.join(where)}")
+    reason = "; ".join(reasons) or None
     pairs = [(x.seconds, y.seconds) for x, y in zip(first, second, strict=True) if x.seconds and y.seconds]
     paired = [x for x, _ in pairs], [y for _, y in pairs]
     resolution_s = max(quantile.resolution_s for quantile in first + second)
@@ -148,10 +165,10 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
         estimate = None if one_sided else interval.estimate
         interval = stats.Interval(estimate, None, None, CONFIDENCE_LEVEL, len(pairs), interval.method, reason=reason)
     side_seconds = ([quantile.seconds for quantile in side if quantile.seconds] for side in (first, second))
-    means = [
-        _geometric_mean(side if one_sided else paired_seconds)
-        for side, paired_seconds in zip(side_seconds, paired, strict=True)
-    ]
+    means = []
+    for side, paired_seconds in zip(side_seconds, paired, strict=True):
+        values = side if one_sided else paired_seconds
+        means.append(math.exp(sum(map(math.log, values)) / len(values)) if values else None)
     return {
         "step": step,
         "clock": a.clock,
@@ -170,32 +187,6 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
     }
 
 
-def _explain_lost_pairs(
-    share: float, a: str, first: list[_RunQuantile], b: str, second: list[_RunQuantile]
-) -> str | None:
-    """Reason why runs lack the quantile and cannot be paired.
-
-    Null if none does. `first`, `second`: By run, of `a` and `b`.
-    """
-    whats = {
-        "never": f"more than {100 * (1 - share):g} % of the workloads never completed it",
-        "no time": "its duration is below the resolution",
-        "absent": "the step does not exist",
-    }
-    reasons = []
-    for lack, text in whats.items():
-        counts = [
-            (name, sum(quantile.lack == lack for quantile in side), len(side))
-            for name, side in ((a, first), (b, second))
-        ]
-        if all(count == runs for _, count, runs in counts):
-            reasons.append(f"{text} in all runs")
-        elif any(count for _, count, _ in counts):
-            where = [f"in {count} of {runs} runs of {name}" for name, count, runs in counts if count]
-            reasons.append(f"{text} {' and '.join(where)}")
-    return "; ".join(reasons) or None
-
-
 def explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -> str:
     """Explain why a row is undecided, and roughly how many runs would decide it."""
     if interval.low is None:
@@ -206,11 +197,6 @@ def explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -
     if alone is not None and alone <= 1 - CONFIDENCE_LEVEL:
         return f"significant alone, but not after correction for {tested} rows; {text}"
     return text
-
-
-def _geometric_mean(values: list[float]) -> float | None:
-    """Geometric mean."""
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
 class VariantRun(StrictModel):
@@ -395,7 +381,38 @@ def build_league_table(variants: Variants) -> pl.DataFrame:
     one alone may wait for room. Does not show other plans, rates or clusters.
     """
     rows = [_build_row(name, variants.runs[name]) for name in variants.names]
-    verdicts = _compare_with_first(variants)
+    # Compare each variant's median wait with the first variant's: ratio, interval, verdict and reason by name.
+    first, *others = variants.names
+    nothing: dict[str, Any] = {"ratio": None, "low": None, "high": None, "verdict": None, "reason": _BASE}
+    pairs = {name: _list_medians(variants, name) for name in others}
+    both_medians = {name: [(a, b) for a, b in values if a and b] for name, values in pairs.items()}
+    complete_pairs = {
+        name: values for name, values in both_medians.items() if values and len(values) == len(pairs[name])
+    }
+    step, clock = variants.total
+    is_total = (pl.col("step") == step) & (pl.col("clock") == clock)
+    resolution_s = max(
+        max(run.quantiles.filter(is_total)["resolution_s"], default=0.0) for _, run in variants.everything
+    )
+    intervals = {
+        name: stats.paired_log_ratio(
+            [a for a, _ in values], [b for _, b in values], level=CONFIDENCE_LEVEL, resolution=resolution_s
+        )
+        for name, values in complete_pairs.items()
+    }
+    decisions = stats.decide_beyond(list(intervals.values()), [EQUIVALENCE_MARGIN] * len(intervals))
+    verdicts = {first: nothing}
+    for name in others:
+        if name not in intervals:
+            lost = "no turn has a run of both" if not pairs[name] else _explain_lost(pairs[name], first, name)
+            verdicts[name] = nothing | {"verdict": UNDECIDED, "reason": lost}
+            continue
+        interval, decision = intervals[name], decisions[list(intervals).index(name)]
+        reason: str | None = None
+        if decision.verdict == UNDECIDED:
+            reason = explain_open_verdict(interval, EQUIVALENCE_MARGIN, len(intervals))
+        ends = {"ratio": interval.estimate, "low": interval.low, "high": interval.high}
+        verdicts[name] = ends | {"verdict": decision.verdict, "reason": reason}
     return LEAGUE.frame([row | verdicts[row["side"]] for row in rows])
 
 
@@ -436,42 +453,6 @@ def _mean_stranded(run: Analysis) -> float | None:
     return float(waiting["stranded"].mean()) if waiting.height else None  # type: ignore[arg-type]
 
 
-def _compare_with_first(variants: Variants) -> dict[str, dict[str, Any]]:
-    """Compare each variant's median wait with the first variant's: ratio, interval, verdict and reason by name."""
-    first, *others = variants.names
-    nothing: dict[str, Any] = {"ratio": None, "low": None, "high": None, "verdict": None, "reason": _BASE}
-    pairs = {name: _list_medians(variants, name) for name in others}
-    both_medians = {name: [(a, b) for a, b in values if a and b] for name, values in pairs.items()}
-    complete_pairs = {
-        name: values for name, values in both_medians.items() if values and len(values) == len(pairs[name])
-    }
-    step, clock = variants.total
-    is_total = (pl.col("step") == step) & (pl.col("clock") == clock)
-    resolution_s = max(
-        max(run.quantiles.filter(is_total)["resolution_s"], default=0.0) for _, run in variants.everything
-    )
-    intervals = {
-        name: stats.paired_log_ratio(
-            [a for a, _ in values], [b for _, b in values], level=CONFIDENCE_LEVEL, resolution=resolution_s
-        )
-        for name, values in complete_pairs.items()
-    }
-    decisions = stats.decide_beyond(list(intervals.values()), [EQUIVALENCE_MARGIN] * len(intervals))
-    verdicts = {first: nothing}
-    for name in others:
-        if name not in intervals:
-            lost = "no turn has a run of both" if not pairs[name] else _explain_lost(pairs[name], first, name)
-            verdicts[name] = nothing | {"verdict": UNDECIDED, "reason": lost}
-            continue
-        interval, decision = intervals[name], decisions[list(intervals).index(name)]
-        reason: str | None = None
-        if decision.verdict == UNDECIDED:
-            reason = explain_open_verdict(interval, EQUIVALENCE_MARGIN, len(intervals))
-        ends = {"ratio": interval.estimate, "low": interval.low, "high": interval.high}
-        verdicts[name] = ends | {"verdict": decision.verdict, "reason": reason}
-    return verdicts
-
-
 def _list_medians(variants: Variants, name: str) -> list[tuple[float | None, float | None]]:
     """The medians of the first variant and of this one, by turn."""
     step, clock = variants.total
@@ -496,14 +477,6 @@ def _list_verdicts(rows: list[dict[str, Any]]) -> list[str]:
         reason = f" ({row['reason']})" if row["verdict"] == UNDECIDED and row["reason"] else ""
         sides.setdefault(f"{_VERDICT_WORDS[row['verdict']]}{reason}", []).append(row["side"])
     return [f"{join_names(names)} {verdict}" for verdict, names in sides.items()]
-
-
-def _list_gang_counts(rows: list[dict[str, Any]]) -> list[str]:
-    """Complete gangs with the sides that have as many."""
-    sides: dict[str, list[str]] = {}
-    for row in rows:
-        sides.setdefault(f"{row['complete']} of {row['gangs']}", []).append(row["side"])
-    return [f"{count} with {join_names(names)}" for count, names in sides.items()]
 
 
 def join_names(names: list[str]) -> str:
@@ -571,7 +544,12 @@ def describe_league(league: pl.DataFrame) -> str:
     if league["gangs"].sum():
         stuck = [f"{row['deadlocked']} with {row['side']}" for row in rows if row["deadlocked"]]
         locked = f"; deadlocked: {', '.join(stuck)}" if stuck else "; none was deadlocked"
-        gangs = f"Complete gangs: {', '.join(_list_gang_counts(rows))}{locked}. "
+        # Complete gangs with the sides that have as many.
+        sides: dict[str, list[str]] = {}
+        for row in rows:
+            sides.setdefault(f"{row['complete']} of {row['gangs']}", []).append(row["side"])
+        gang_counts = [f"{count} with {join_names(names)}" for count, names in sides.items()]
+        gangs = f"Complete gangs: {', '.join(gang_counts)}{locked}. "
     else:
         gangs = ""
     unfair = [f"{100 * row['unfairness']:.3g} % with {row['side']}" for row in rows if row["unfairness"] is not None]

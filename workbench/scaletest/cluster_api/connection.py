@@ -239,7 +239,18 @@ class Connection:
             async with self.session.request(
                 method, self.target.server + path, data=data, params=query, headers=headers, timeout=limit
             ) as answer:
-                content = await _read_bounded_body(answer, f"{method} {path}")
+                # The body; endless or hugely compressed answers are cut off.
+                where = f"{method} {path}"
+                blocks, size = [], 0
+                async for block in answer.content.iter_any():
+                    blocks.append(block)
+                    size += len(block)
+                    if size > MAX_ANSWER_BYTES:
+                        abort_answer(answer)
+                        raise UnreachableError(
+                            "the answer is too long", where=where, found=f"above {MAX_ANSWER_BYTES} bytes"
+                        )
+                content = blocks[0] if len(blocks) == 1 else b"".join(blocks)
                 return Answer(answer.status, content, dict(answer.headers), sent, now_ns())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(
@@ -380,15 +391,3 @@ def abort_answer(answer: aiohttp.ClientResponse) -> None:
     """Abort an answer: an orderly TLS shutdown would wait for the server, and outlive the event loop."""
     if answer.connection is not None and answer.connection.transport is not None:
         answer.connection.transport.abort()
-
-
-async def _read_bounded_body(answer: aiohttp.ClientResponse, where: str) -> bytes:
-    """The body; endless or hugely compressed answers are cut off."""
-    blocks, size = [], 0
-    async for block in answer.content.iter_any():
-        blocks.append(block)
-        size += len(block)
-        if size > MAX_ANSWER_BYTES:
-            abort_answer(answer)
-            raise UnreachableError("the answer is too long", where=where, found=f"above {MAX_ANSWER_BYTES} bytes")
-    return blocks[0] if len(blocks) == 1 else b"".join(blocks)

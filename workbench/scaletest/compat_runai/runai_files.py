@@ -387,22 +387,32 @@ def build_view(folder: str | Path) -> RunaiView:
         return _view_of_files(place)
     if (place / EXPORT_FOLDER / SAMPLED).is_file() and "imported" in run_folder.load_run(place).record["config"]:
         return _view_of_files(place / EXPORT_FOLDER)
-    return _view_of_tables(place)
-
-
-def _view_of_files(place: Path) -> RunaiView:
-    records = read_files(place)
-    return RunaiView(records.submitted, build_jobs(records), {})
-
-
-def _view_of_tables(place: Path) -> RunaiView:
     tables = place / "tables"
     schedule, submissions = SCHEDULE.read(tables), SUBMISSIONS.read(tables)
     transitions = TRANSITIONS.read(tables)
     origin_ns = _find_origin_ns(place)
     pods = time_breakdown.build_pod_table(schedule, transitions)
     reached = time_breakdown.build_milestones(schedule, submissions, transitions, pods)
-    wide = _jobs_wide(schedule, submissions, reached, origin_ns)
+    # Build a row for each accepted workload with the second of each milestone: table `upstream_jobs`, not yet judged.
+    taken = submissions.filter(pl.col("status").is_in(["created", "known"]) & pl.col("sent_s").is_not_null())
+    sent_us = _whole_ns("sent_s", origin_ns) // 1000
+    jobs = schedule.select("index", "name", "namespace", "kind").join(
+        taken.select("index", "created_s", sent_us.alias("submitted_at_us")), on="index", how="inner"
+    )
+    project = pl.col("namespace").str.strip_prefix("runai-").alias("project")
+    jobs = jobs.with_columns(project, _whole_seconds("created_s", origin_ns).alias("acked_at_s"))
+    for facts in MILESTONES:
+        if facts.name in ("decision", "eviction"):  # found by other rules
+            continue
+        rows = reached.filter(pl.col("milestone") == facts.ours)
+        column = delta_chain.milestone_column(facts.name)
+        at = rows.select("index", _whole_seconds("server_s", origin_ns).alias(column))
+        jobs = jobs.join(at, on="index", how="left")
+    workload = pl.coalesce("workload_at_s", "acked_at_s")
+    # Where the workload is no Run:ai workload it is its own job.
+    job = pl.when(pl.col("kind").str.ends_with("Workload")).then(pl.col("job_at_s"))
+    jobs = jobs.with_columns(workload.alias("workload_at_s"), job.otherwise(pl.coalesce("job_at_s", workload)))
+    wide = jobs.sort("submitted_at_us", "index")
     wide = wide.join(_find_decisions(transitions, pods, origin_ns), on="index", how="left")
     wide = wide.join(_find_evictions(wide, transitions, origin_ns), on="index", how="left")
     sent = [
@@ -423,6 +433,11 @@ def _view_of_tables(place: Path) -> RunaiView:
     incomplete = {name: int(n) for name, n in counted.row(0, named=True).items() if name and n}
     jobs = delta_chain.judge_jobs(complete.with_columns(pl.col("row").cast(pl.Int64)))
     return RunaiView(sent, jobs, incomplete, ungrouped)
+
+
+def _view_of_files(place: Path) -> RunaiView:
+    records = read_files(place)
+    return RunaiView(records.submitted, build_jobs(records), {})
 
 
 def _find_origin_ns(place: Path) -> int:
@@ -446,35 +461,6 @@ def _whole_ns(column: str, origin_ns: int) -> pl.Expr:
     An origin cut to microseconds and a rounded distance to it would make half of all whole seconds the one before.
     """
     return (pl.col(column) * NS_PER_S).round().cast(pl.Int64) + origin_ns
-
-
-def _jobs_wide(
-    schedule: pl.DataFrame, submissions: pl.DataFrame, reached: pl.DataFrame, origin_ns: int
-) -> pl.DataFrame:
-    """Build a row for each accepted workload with the second of each milestone: table `upstream_jobs`, not yet judged.
-
-    `schedule`: `index, name, namespace, kind`. `submissions`: `index, status, sent_s, created_s`.
-    `reached`: `index, milestone, server_s` of table MILESTONES. `origin_ns`: The run's start since 1970.
-    """
-    taken = submissions.filter(pl.col("status").is_in(["created", "known"]) & pl.col("sent_s").is_not_null())
-    sent_us = _whole_ns("sent_s", origin_ns) // 1000
-    jobs = schedule.select("index", "name", "namespace", "kind").join(
-        taken.select("index", "created_s", sent_us.alias("submitted_at_us")), on="index", how="inner"
-    )
-    project = pl.col("namespace").str.strip_prefix("runai-").alias("project")
-    jobs = jobs.with_columns(project, _whole_seconds("created_s", origin_ns).alias("acked_at_s"))
-    for facts in MILESTONES:
-        if facts.name in ("decision", "eviction"):  # found by other rules
-            continue
-        rows = reached.filter(pl.col("milestone") == facts.ours)
-        column = delta_chain.milestone_column(facts.name)
-        at = rows.select("index", _whole_seconds("server_s", origin_ns).alias(column))
-        jobs = jobs.join(at, on="index", how="left")
-    workload = pl.coalesce("workload_at_s", "acked_at_s")
-    # Where the workload is no Run:ai workload it is its own job.
-    job = pl.when(pl.col("kind").str.ends_with("Workload")).then(pl.col("job_at_s"))
-    jobs = jobs.with_columns(workload.alias("workload_at_s"), job.otherwise(pl.coalesce("job_at_s", workload)))
-    return jobs.sort("submitted_at_us", "index")
 
 
 def _find_decisions(transitions: pl.DataFrame, pods: pl.DataFrame, origin_ns: int) -> pl.DataFrame:

@@ -281,7 +281,18 @@ def start_cluster(
         except ConfigError:
             record, is_readable = None, False
         if record is not None and record.state == "up" and not list_lost_parts(record):
-            _check_same_settings(record, settings)
+            differing = [
+                f"{key}: {getattr(record.settings, key)!r}"
+                for key in ClusterSettings.model_fields
+                if getattr(record.settings, key) != getattr(settings, key)
+            ]
+            if differing:
+                raise ConfigError(
+                    "a cluster of this name is running with other settings",
+                    where=record.name,
+                    found=differing,
+                    do=f"workbench scaletest cluster down --name {record.name}, or take another --name",
+                )
             tell("the cluster is already up")
             return _build_local_cluster(record)
         if record is not None or not is_readable:
@@ -337,21 +348,6 @@ def list_lost_parts(record: ClusterRecord) -> list[str]:
     """Components that should run and do not."""
     alive = component_processes.find_processes(record.folder)
     return [part.name for part in record.parts if part.name not in alive]
-
-
-def _check_same_settings(record: ClusterRecord, settings: ClusterSettings) -> None:
-    differing = [
-        f"{key}: {getattr(record.settings, key)!r}"
-        for key in ClusterSettings.model_fields
-        if getattr(record.settings, key) != getattr(settings, key)
-    ]
-    if differing:
-        raise ConfigError(
-            "a cluster of this name is running with other settings",
-            where=record.name,
-            found=differing,
-            do=f"workbench scaletest cluster down --name {record.name}, or take another --name",
-        )
 
 
 def _build_local_cluster(record: ClusterRecord) -> LocalCluster:

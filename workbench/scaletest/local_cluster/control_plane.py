@@ -213,7 +213,22 @@ def _run_kwokctl(folder: Path, name: str, kwokctl: Path, config: Path, limit_s: 
     (folder / "kwok.kubeconfig").unlink(missing_ok=True)  # replaced by a kubeconfig with the workbench's context names
     if process.returncode != 0:
         gave_up = process.returncode < 0
-        raise _build_failure(folder, name, "the control plane did not start", gave_up=gave_up, do=do)
+        # The error with the end of the log of what failed: a component that is not there, else kwokctl.
+        started = _list_kwokctl_components(folder, name)
+        names = [
+            component
+            for component in COMPONENT_NAMES
+            if component in started - set(component_processes.find_processes(folder))
+        ]
+        if not names and gave_up and "kube-apiserver" in started:
+            names = ["kube-apiserver"]  # it is what kwokctl waits for
+        logs = [find_log(folder, component) for component in names]
+        texts = {log.stem: component_processes.read_last_lines(log) for log in (*logs, folder / "kwokctl.log")}
+        log_end = next(((stem, text) for stem, text in texts.items() if text), ("kwokctl", "it said nothing"))
+        kind = PortTakenError if any("address already in use" in text for text in texts.values()) else RunFailedError
+        raise kind(
+            "the control plane did not start", where=log_end[0], found=f"the end of its log:\n    {log_end[1]}", do=do
+        )
 
 
 def _wait_for_kwokctl(process: subprocess.Popen[bytes], folder: Path, name: str, deadline: float) -> None:
@@ -255,23 +270,6 @@ def _read_components(folder: Path, name: str) -> dict[str, dict[str, Any]]:
         return {str(component["name"]): component for component in first["components"]}
     except (OSError, yaml.YAMLError, StopIteration, KeyError, TypeError):
         return {}
-
-
-def _build_failure(folder: Path, name: str, message: str, *, gave_up: bool, do: str | None) -> RunFailedError:
-    """The error with the end of the log of what failed: a component that is not there, else kwokctl."""
-    started = _list_kwokctl_components(folder, name)
-    names = [
-        component
-        for component in COMPONENT_NAMES
-        if component in started - set(component_processes.find_processes(folder))
-    ]
-    if not names and gave_up and "kube-apiserver" in started:
-        names = ["kube-apiserver"]  # it is what kwokctl waits for
-    logs = [find_log(folder, component) for component in names]
-    texts = {log.stem: component_processes.read_last_lines(log) for log in (*logs, folder / "kwokctl.log")}
-    log_end = next(((stem, text) for stem, text in texts.items() if text), ("kwokctl", "it said nothing"))
-    kind = PortTakenError if any("address already in use" in text for text in texts.values()) else RunFailedError
-    return kind(message, where=log_end[0], found=f"the end of its log:\n    {log_end[1]}", do=do)
 
 
 def _build_parts(folder: Path, name: str, numbers: Mapping[str, int]) -> tuple[ClusterPart, ...]:

@@ -36,7 +36,45 @@ def build_chart_specs(result: Calculation) -> dict[str, Spec]:
     """
     specs = {}
     if result.levels_in_fit:
-        specs[SIMPLE_CHART] = _build_simple_spec(result)
+        rows = [
+            row
+            for metric in METRIC_LABELS
+            for row in _level_rows(result, metric)
+            if row["p95_s"] or metric == "wf_runtime"
+        ]
+        x, y = _axis_encodings(rows)
+        counts = f"{len(result.levels_in_fit)} levels"
+        counts += f", {len(result.left_out)} more not drawn (see the table)" if result.left_out else ""
+        names = [f"p95 {METRIC_LABELS[metric]}" for metric in METRIC_LABELS]
+        base: Spec = {
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": _colour_encoding(names, [COLOURS[metric] for metric in METRIC_LABELS]),
+            }
+        }
+        tips = [
+            {"field": "series", "type": "nominal", "title": "metric"},
+            {"field": "concurrency", "type": "quantitative"},
+            {"field": "p95_s", "type": "quantitative", "title": "p95 (s)", "format": ",.4~g"},
+        ]
+        shapes: Spec = {"field": "series", "type": "nominal", "scale": {"domain": names, "range": ["square", "circle"]}}
+        spec = {
+            **base,
+            "data": {"values": rows},
+            "layer": [
+                {"mark": {"type": "line", "strokeWidth": 2}},
+                {
+                    "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                    "encoding": {"shape": {**shapes, "title": None}, "tooltip": tips},
+                },
+            ],
+            "title": {"text": "p95 over the load", "subtitle": counts},
+            "width": WIDTH_PX,
+            "height": HEIGHT_PX,
+            "description": _describe_charts(result),
+        }
+        specs[SIMPLE_CHART] = _add_frame(spec)
     if panels := [
         _build_panel_spec(result, metric) for metric in METRIC_LABELS if result.fits[metric].line is not None
     ]:
@@ -71,41 +109,6 @@ def write_pictures(result: Calculation, folder: Path) -> list[Path]:
             temporary.write_bytes(picture)
         paths.append(path)
     return paths
-
-
-def _build_simple_spec(result: Calculation) -> Spec:
-    rows = [
-        row for metric in METRIC_LABELS for row in _level_rows(result, metric) if row["p95_s"] or metric == "wf_runtime"
-    ]
-    x, y = _axis_encodings(rows)
-    counts = f"{len(result.levels_in_fit)} levels"
-    counts += f", {len(result.left_out)} more not drawn (see the table)" if result.left_out else ""
-    names = [f"p95 {METRIC_LABELS[metric]}" for metric in METRIC_LABELS]
-    base: Spec = {
-        "encoding": {"x": x, "y": y, "color": _colour_encoding(names, [COLOURS[metric] for metric in METRIC_LABELS])}
-    }
-    tips = [
-        {"field": "series", "type": "nominal", "title": "metric"},
-        {"field": "concurrency", "type": "quantitative"},
-        {"field": "p95_s", "type": "quantitative", "title": "p95 (s)", "format": ",.4~g"},
-    ]
-    shapes: Spec = {"field": "series", "type": "nominal", "scale": {"domain": names, "range": ["square", "circle"]}}
-    spec = {
-        **base,
-        "data": {"values": rows},
-        "layer": [
-            {"mark": {"type": "line", "strokeWidth": 2}},
-            {
-                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                "encoding": {"shape": {**shapes, "title": None}, "tooltip": tips},
-            },
-        ],
-        "title": {"text": "p95 over the load", "subtitle": counts},
-        "width": WIDTH_PX,
-        "height": HEIGHT_PX,
-        "description": _describe_charts(result),
-    }
-    return _add_frame(spec)
 
 
 def _build_panel_spec(result: Calculation, metric: CalcMetric) -> Spec:

@@ -137,7 +137,33 @@ def read_calc_file(path: str | Path) -> tuple[CalcOutput, list[str]]:
     except RecursionError as error:
         raise InputError("nested too deeply", where=path) from error
     if not output.calc_data and any(key in text for key in _OLD_KEYS):
-        return _parse_older_schema(path, text)
+        # Parse the documented older schema: rough estimates and counts by level; some versions have sizing metrics.
+        import json
+
+        document = json.loads(text)
+        levels = document.get("per_concurrency_data")
+        if not isinstance(levels, dict):
+            return CalcOutput(), [f"{path.parent.name}: older schema without levels, nothing to calculate"]
+        level_data = {}
+        for name, data in levels.items():
+            if isinstance(data, dict) and "sizing_metrics" in data:
+                metrics, ranges = data["sizing_metrics"], data.get("out_of_range_runs")
+                if isinstance(metrics, dict) and isinstance(ranges, dict) and ranges.get("workflow_interrupted"):
+                    metrics = {**metrics, "alerts": {"workflow_interrupted": True}}
+                level_data[name] = {"sizing_metrics": metrics}
+        try:
+            output = CalcOutput.model_validate({"calc_data": level_data})
+        except ValidationError as error:
+            raise _validation_input_error(path, error) from error
+        without = [name for name in levels if name not in level_data]
+        notices = [f"{path.parent.name}: older schema (per_concurrency_data), {len(level_data)} level(s) read"]
+        if without:
+            estimates = document.get("gpu_estimates")
+            value = estimates.get("gpu_estimate_by_wf_runtime") if isinstance(estimates, dict) else None
+            told = f" (the file says {value:.1f} GPUs by workflow runtime)" if isinstance(value, int | float) else ""
+            note = f"{path.parent.name}: no p95 values for level(s) {', '.join(name[:20] for name in without[:10])}"
+            notices.append(f"{note}: they cannot be calculated again{told}")
+        return output, notices
     return output, []
 
 
@@ -216,36 +242,6 @@ def _validation_input_error(path: Path, error: ValidationError) -> InputError:
     text = repr(first["input"])
     text = text if len(text) <= 80 else text[:77] + "..."
     return InputError("field has the wrong type", where=f"{path}, {where}", found=text + more, allowed=first["msg"])
-
-
-def _parse_older_schema(path: Path, text: str) -> tuple[CalcOutput, list[str]]:
-    """Parse the documented older schema: rough estimates and counts by level; some versions have sizing metrics."""
-    import json
-
-    document = json.loads(text)
-    levels = document.get("per_concurrency_data")
-    if not isinstance(levels, dict):
-        return CalcOutput(), [f"{path.parent.name}: older schema without levels, nothing to calculate"]
-    level_data = {}
-    for name, data in levels.items():
-        if isinstance(data, dict) and "sizing_metrics" in data:
-            metrics, ranges = data["sizing_metrics"], data.get("out_of_range_runs")
-            if isinstance(metrics, dict) and isinstance(ranges, dict) and ranges.get("workflow_interrupted"):
-                metrics = {**metrics, "alerts": {"workflow_interrupted": True}}
-            level_data[name] = {"sizing_metrics": metrics}
-    try:
-        output = CalcOutput.model_validate({"calc_data": level_data})
-    except ValidationError as error:
-        raise _validation_input_error(path, error) from error
-    without = [name for name in levels if name not in level_data]
-    notices = [f"{path.parent.name}: older schema (per_concurrency_data), {len(level_data)} level(s) read"]
-    if without:
-        estimates = document.get("gpu_estimates")
-        value = estimates.get("gpu_estimate_by_wf_runtime") if isinstance(estimates, dict) else None
-        told = f" (the file says {value:.1f} GPUs by workflow runtime)" if isinstance(value, int | float) else ""
-        note = f"{path.parent.name}: no p95 values for level(s) {', '.join(name[:20] for name in without[:10])}"
-        notices.append(f"{note}: they cannot be calculated again{told}")
-    return output, notices
 
 
 def build_calc_output(requests: pl.DataFrame, steps: pl.DataFrame, judged: pl.DataFrame) -> CalcOutput:

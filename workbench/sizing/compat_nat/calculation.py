@@ -367,7 +367,18 @@ def calculate_gpus(metrics: Mapping[int, SizingMetrics], goal: CalcGoal, rules: 
         if reason is not None:
             result.left_out[number] = reason
     fit_levels = {number: level for number, level in metrics.items() if number not in result.left_out}
-    result.notices = _level_notices(metrics, fit_levels, calls=calls)
+    # Notices about the levels of the fit.
+    notices = []
+    if fit_levels and not calls:
+        notices.append("no LLM call at any level: sized on workflow runtime alone")
+    negative = [n for n, level in fit_levels.items() if min(level.llm_latency_p95, level.workflow_runtime_p95) < 0]
+    if negative:
+        notices.append(
+            f"p95 below 0 at concurrency {format_items(negative, MAX_SHOWN)}: used nevertheless, as in the toolkit"
+        )
+    if metrics and len(fit_levels) < MIN_ADVISED_LEVELS:
+        notices.append(f"{len(fit_levels)} usable level(s): {MIN_ADVISED_LEVELS} or more are advised for a line")
+    result.notices = notices
     loads, used = list(fit_levels), fit_levels.values()
     result.fits["wf_runtime"] = fit_line(loads, [level.workflow_runtime_p95 for level in used], rules)
     result.fits["llm_latency"] = Fit(None, "the workflow makes no LLM calls")
@@ -389,26 +400,6 @@ def calculate_gpus(metrics: Mapping[int, SizingMetrics], goal: CalcGoal, rules: 
     gpus = {f"gpu_estimate_by_{answer.metric}": answer.gpus for answer in result.answers}
     result.output.gpu_estimates = GpuEstimates.model_validate(gpus)
     return result
-
-
-def _level_notices(
-    metrics: Mapping[int, SizingMetrics], fit_levels: Mapping[int, SizingMetrics], *, calls: bool
-) -> list[str]:
-    """Notices about the levels of the fit.
-
-    `metrics` has all levels by concurrency, `calls` tells if any LLM call was made.
-    """
-    notices = []
-    if fit_levels and not calls:
-        notices.append("no LLM call at any level: sized on workflow runtime alone")
-    negative = [n for n, level in fit_levels.items() if min(level.llm_latency_p95, level.workflow_runtime_p95) < 0]
-    if negative:
-        notices.append(
-            f"p95 below 0 at concurrency {format_items(negative, MAX_SHOWN)}: used nevertheless, as in the toolkit"
-        )
-    if metrics and len(fit_levels) < MIN_ADVISED_LEVELS:
-        notices.append(f"{len(fit_levels)} usable level(s): {MIN_ADVISED_LEVELS} or more are advised for a line")
-    return notices
 
 
 def _fill_level(data: LevelData, number: int, result: Calculation, *, calls: bool) -> None:

@@ -15,7 +15,7 @@ import random
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,7 +49,20 @@ def read_dataset_rows(path: Path, kind: DatasetFormat) -> tuple[list[Row], list[
         if path.stat().st_size > MAX_DATASET_BYTES:
             raise InputError("dataset too large", where=path, allowed=f"at most {MAX_DATASET_BYTES:,} bytes")
         if kind == "json":
-            return _read_json_rows(path, notices), notices
+            # Read the rows of a JSON dataset, also one with trailing commas, which is noted.
+            text = path.read_text(encoding="utf-8-sig")
+            try:
+                document = json.loads(text)
+            except json.JSONDecodeError as first:
+                # The documented samples have them; no JSON reader takes them.
+                mended = _TRAILING.sub(lambda match: match[1] or "", text)
+                try:
+                    document = json.loads(mended)
+                except ValueError:
+                    where = f"{path}, line {first.lineno}, column {first.colno}"
+                    raise InputError("dataset is not JSON", where=where, found=first.msg) from first
+                notices.append(f"{path.name}: trailing commas passed over")
+            return _rows_from_document(document, path), notices
         if kind == "jsonl":
             return list(_read_json_lines(path)), notices
         return (list(_read_first_sheet(path)) if kind == "xls" else _read_frame(path, kind).to_dicts()), notices
@@ -59,23 +72,6 @@ def read_dataset_rows(path: Path, kind: DatasetFormat) -> tuple[list[Row], list[
         raise InputError("dataset is not UTF-8 text", where=path, found=f"byte {error.start}") from error
     except RecursionError as error:
         raise InputError("dataset is nested too deeply", where=path) from error
-
-
-def _read_json_rows(path: Path, notices: list[str]) -> list[Row]:
-    """Read the rows of a JSON dataset, also one with trailing commas, which is noted."""
-    text = path.read_text(encoding="utf-8-sig")
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as first:
-        # The documented samples have them; no JSON reader takes them.
-        mended = _TRAILING.sub(lambda match: match[1] or "", text)
-        try:
-            document = json.loads(mended)
-        except ValueError:
-            where = f"{path}, line {first.lineno}, column {first.colno}"
-            raise InputError("dataset is not JSON", where=where, found=first.msg) from first
-        notices.append(f"{path.name}: trailing commas passed over")
-    return _rows_from_document(document, path)
 
 
 def _rows_from_document(document: Any, path: Path) -> list[Row]:
@@ -156,17 +152,7 @@ def _load_with_bases(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     path = path.resolve()
     if path in above or len(above) >= MAX_BASE_FILES:
         raise ConfigError("base files lead back to themselves", where=above[0], found=path)
-    document = _parse_yaml_file(path)
-    base = document.pop("base", None)
-    if base is None:
-        return document
-    if not isinstance(base, str):
-        raise ConfigError("not a file name", where=f"{path}, base", found=base)
-    return _merge_mappings(_load_with_bases(path.parent / base, (*above, path)), document)
-
-
-def _parse_yaml_file(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping with environment variables put in; messages never quote the text, which may hold secrets."""
+    # Read a YAML mapping with environment variables put in; messages never quote the text, which may hold secrets.
     import yaml
 
     try:
@@ -190,7 +176,12 @@ def _parse_yaml_file(path: Path) -> dict[str, Any]:
         raise InputError("not YAML", where=path, found=str(error)[:120]) from None
     if not isinstance(document, dict):
         raise ConfigError("config file is no mapping", where=path, found=type(document).__name__)
-    return document
+    base = document.pop("base", None)
+    if base is None:
+        return document
+    if not isinstance(base, str):
+        raise ConfigError("not a file name", where=f"{path}, base", found=base)
+    return _merge_mappings(_load_with_bases(path.parent / base, (*above, path)), document)
 
 
 def _merge_mappings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -267,7 +258,14 @@ class Dataset:
         if size > MAX_ITEMS:
             raise ConfigError("too many runs for a level", where=f"concurrency {concurrency}", found=f"{size:,}")
         draw = random.Random(f"{seed}/{concurrency}")  # noqa: S311 - no secret hangs on it
-        ids = _build_item_ids(self.rows, self.config.id_key, repeated=size > rows)
+        repeated = size > rows
+        ids = [
+            str(row[self.config.id_key]) if row.get(self.config.id_key) is not None else str(number)
+            for number, row in enumerate(self.rows)
+        ]
+        # Copies of an earlier run are not copied as such, unless that would make two rows one.
+        plain = [_REPEATED.sub("", identity) for identity in ids]
+        ids = plain if repeated and len(set(plain)) == len(plain) else ids
         items: list[Item] = []
         for copy in range(math.ceil(size / rows)):
             order = list(range(rows))
@@ -318,7 +316,21 @@ def read_dataset(config_file: str | Path) -> Dataset:
             first.setdefault(json.dumps(row.get(config.id_key), default=str), row)
         rows = list(first.values())
     if not config.structure.disable:
-        rows = _drop_rows_without_question(rows, config.structure.question_key, path, notices)
+        # Leave out rows whose column `key`, the question, is empty, with a notice.
+        if rows and not any(config.structure.question_key in row for row in rows):
+            columns = sorted({str(name) for row in rows[:100] for name in row})[:20]
+            do = "set eval.general.dataset.structure.question_key, or disable: true to send whole rows"
+            raise InputError(
+                "the dataset has no question column",
+                where=path,
+                found=columns,
+                allowed=config.structure.question_key,
+                do=do,
+            )
+        question_rows = [row for row in rows if not _is_empty_value(row.get(config.structure.question_key))]
+        if len(question_rows) < len(rows):
+            notices.append(f"{len(rows) - len(question_rows)} row(s) without a question skipped")
+        rows = question_rows
     if not rows:
         raise InputError("no row to send in the dataset", where=path, do="look at its filters, or give it rows")
     if not any(config.id_key in row for row in rows):
@@ -355,25 +367,6 @@ def _parse_dataset_config(document: Mapping[str, Any], where: Path) -> DatasetCo
         ) from error
 
 
-def _drop_rows_without_question(rows: list[Row], key: str, path: Path, notices: list[str]) -> list[Row]:
-    """Leave out rows whose column `key`, the question, is empty, with a notice."""
-    if rows and not any(key in row for row in rows):
-        columns = sorted({str(name) for row in rows[:100] for name in row})[:20]
-        do = "set eval.general.dataset.structure.question_key, or disable: true to send whole rows"
-        raise InputError("the dataset has no question column", where=path, found=columns, allowed=key, do=do)
-    question_rows = [row for row in rows if not _is_empty_value(row.get(key))]
-    if len(question_rows) < len(rows):
-        notices.append(f"{len(rows) - len(question_rows)} row(s) without a question skipped")
-    return question_rows
-
-
 def _is_empty_value(value: Any) -> bool:
     missing = value is None or (isinstance(value, float) and math.isnan(value))
     return missing or (isinstance(value, str) and not value.strip())
-
-
-def _build_item_ids(rows: Sequence[Row], id_key: str, *, repeated: bool) -> list[str]:
-    ids = [str(row[id_key]) if row.get(id_key) is not None else str(number) for number, row in enumerate(rows)]
-    # Copies of an earlier run are not copied as such, unless that would make two rows one.
-    plain = [_REPEATED.sub("", identity) for identity in ids]
-    return plain if repeated and len(set(plain)) == len(plain) else ids

@@ -146,7 +146,14 @@ class LocalWorkflow:
             if "broken" in message:
                 reason = redact_text(str(message["broken"]))
                 raise ConfigError("the toolkit cannot run this workflow", where=self._config_file, found=reason)
-            runs.append(_parse_local_run(message))
+            if not message["ok"]:
+                local_run = WorkflowRun(message["item"], "failed", detail=redact_text(str(message["error"])))
+            else:
+                first, last = message["first"], message["last"]
+                # Without events there is only the clock around the run.
+                runtime_s = last - first if first is not None and last > first else message["wall_s"]
+                local_run = WorkflowRun(message["item"], "ok", runtime_s, message["llm_s"], first, last)
+            runs.append(local_run)
             report_progress(len(runs), len(items))
         return runs
 
@@ -174,15 +181,6 @@ class LocalWorkflow:
             await end_worker(self._child, grace_s=0 if now else WORKFLOW_END_LIMIT_S)
         if self._log is not None:
             self._log.close()
-
-
-def _parse_local_run(message: dict[str, Any]) -> WorkflowRun:
-    if not message["ok"]:
-        return WorkflowRun(message["item"], "failed", detail=redact_text(str(message["error"])))
-    first, last = message["first"], message["last"]
-    # Without events there is only the clock around the run.
-    runtime_s = last - first if first is not None and last > first else message["wall_s"]
-    return WorkflowRun(message["item"], "ok", runtime_s, message["llm_s"], first, last)
 
 
 class ServedWorkflow:

@@ -178,32 +178,6 @@ def build_manifests(
 
 
 def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec, labels: Mapping[str, str]) -> Object:
-    pod: Object = {
-        "containers": [_build_container(planned, deployed)],
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": labels},
-            }
-        ],
-        "terminationGracePeriodSeconds": 120,
-    }
-    if deployed.node_selector:
-        pod["nodeSelector"] = dict(deployed.node_selector)
-    if deployed.pull_secret:
-        pod["imagePullSecrets"] = [{"name": deployed.pull_secret}]
-    # Processes of a model server talk through shared memory, of which a container has 64 MiB by default.
-    limit = {"sizeLimit": deployed.shared_memory} if deployed.shared_memory else {}
-    pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}}]
-    if deployed.cache_claim:
-        pod["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": deployed.cache_claim}})
-    return pod
-
-
-def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> Object:
     gpus = {deployed.gpu_resource: str(planned.gpus_per_replica)}
     probe = {"httpGet": {"path": deployed.health, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 10}
     lives = probe | {"httpGet": {"path": deployed.liveness or deployed.health, "port": "http"}}
@@ -236,7 +210,29 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> Object:
         container["volumeMounts"].append({"name": "cache", "mountPath": deployed.cache_path})
         # Wherever the image's user has its home.
         container["env"] = [{"name": deployed.cache_variable, "value": deployed.cache_path}]
-    return container
+    pod: Object = {
+        "containers": [container],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels},
+            }
+        ],
+        "terminationGracePeriodSeconds": 120,
+    }
+    if deployed.node_selector:
+        pod["nodeSelector"] = dict(deployed.node_selector)
+    if deployed.pull_secret:
+        pod["imagePullSecrets"] = [{"name": deployed.pull_secret}]
+    # Processes of a model server talk through shared memory, of which a container has 64 MiB by default.
+    limit = {"sizeLimit": deployed.shared_memory} if deployed.shared_memory else {}
+    pod["volumes"] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}}]
+    if deployed.cache_claim:
+        pod["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": deployed.cache_claim}})
+    return pod
 
 
 def autoscaling_target(in_flight: float) -> int:

@@ -159,47 +159,46 @@ def read_aiperf(path: Path) -> ImportedSweep:
         sweep.simulated = sweep.simulated and models == {"workbench-simulator"}
         label = file.relative_to(path).as_posix() if path.is_dir() else file.name
         where = f"{summary_file}, input_config.phases"
-        step = _build_step(file, summary.input_config, label, where, sweep.notes)
+        # Build a step from AIPerf's records of one run; warm-up and cancelled requests are left out, with a note.
+        notes = sweep.notes
+        phases = [phase for phase in summary.input_config.phases if phase.kind == "profiling"]
+        if (load := summary.input_config.loadgen) is not None and not summary.input_config.phases:
+            kind = load.request_rate_mode or "poisson" if load.request_rate else "concurrency"
+            concurrency = load.concurrency if load.request_rate else load.concurrency or 1
+            phases = [Phase(kind, rate=load.request_rate, concurrency=concurrency)]
+        if len(phases) != 1:
+            raise InputError("exactly one profiling phase is supported", where=where, found=len(phases))
+        phase = phases[0]
+        arrivals = ARRIVALS.get(phase.type)
+        if arrivals is None:
+            raise InputError("unknown type of phase", where=where, found=phase.type, allowed=ARRIVALS)
+        if arrivals == "users" and not phase.concurrency:
+            raise InputError("not a concurrency", where=where, found=phase.concurrency)
+        requests = []
+        left_out = {"warm-up": 0, "cancelled at the end of the run": 0}
+        for record in imported_sweep.read_json_lines(file, Record):
+            if record.metadata.benchmark_phase != "profiling":
+                left_out["warm-up"] += 1
+            elif (
+                record.metadata.was_cancelled and "timeout" not in ((record.error and record.error.type) or "").lower()
+            ):
+                left_out["cancelled at the end of the run"] += 1
+            else:
+                requests.append(_build_request(record, arrivals != "users", label))
+        notes += [f"{label}: {count} requests excluded ({reason})" for reason, count in left_out.items() if count]
+        # A credit is given when the cap has room, not when a request is due.
+        if arrivals != "users" and requests and is_held_down(requests, phase.concurrency, label, notes):
+            requests = []
+        rate_per_s = None
+        if arrivals != "users" and requests:
+            rate_per_s = correct_arrival_rate(phase.rate, requests, label, notes)
+        timeout_s = summary.input_config.endpoint.timeout or None
+        step = ImportedStep(arrivals, phase.concurrency, rate_per_s, timeout_s, requests)
         if step.requests:
             sweep.steps.append(step)
         else:
             sweep.notes.append(f"{label}: excluded, no request remains")
     return sweep
-
-
-def _build_step(file: Path, config: InputConfig, label: str, where: str, notes: list[str]) -> ImportedStep:
-    """Build a step from AIPerf's records of one run; warm-up and cancelled requests are left out, with a note."""
-    phases = [phase for phase in config.phases if phase.kind == "profiling"]
-    if (load := config.loadgen) is not None and not config.phases:
-        kind = load.request_rate_mode or "poisson" if load.request_rate else "concurrency"
-        concurrency = load.concurrency if load.request_rate else load.concurrency or 1
-        phases = [Phase(kind, rate=load.request_rate, concurrency=concurrency)]
-    if len(phases) != 1:
-        raise InputError("exactly one profiling phase is supported", where=where, found=len(phases))
-    phase = phases[0]
-    arrivals = ARRIVALS.get(phase.type)
-    if arrivals is None:
-        raise InputError("unknown type of phase", where=where, found=phase.type, allowed=ARRIVALS)
-    if arrivals == "users" and not phase.concurrency:
-        raise InputError("not a concurrency", where=where, found=phase.concurrency)
-    requests = []
-    left_out = {"warm-up": 0, "cancelled at the end of the run": 0}
-    for record in imported_sweep.read_json_lines(file, Record):
-        if record.metadata.benchmark_phase != "profiling":
-            left_out["warm-up"] += 1
-        elif record.metadata.was_cancelled and "timeout" not in ((record.error and record.error.type) or "").lower():
-            left_out["cancelled at the end of the run"] += 1
-        else:
-            requests.append(_build_request(record, arrivals != "users", label))
-    notes += [f"{label}: {count} requests excluded ({reason})" for reason, count in left_out.items() if count]
-    # A credit is given when the cap has room, not when a request is due.
-    if arrivals != "users" and requests and is_held_down(requests, phase.concurrency, label, notes):
-        requests = []
-    rate_per_s = None
-    if arrivals != "users" and requests:
-        rate_per_s = correct_arrival_rate(phase.rate, requests, label, notes)
-    timeout_s = config.endpoint.timeout or None
-    return ImportedStep(arrivals, phase.concurrency, rate_per_s, timeout_s, requests)
 
 
 def _build_request(record: Record, scheduled: bool, label: str) -> ImportedRequest:

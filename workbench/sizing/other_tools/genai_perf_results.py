@@ -69,22 +69,20 @@ def read_genai_perf(path: Path) -> ImportedSweep:
         if not one.requests:
             sweep.notes.append(f"{label}: excluded, it has no requests")
             continue
-        sweep.steps.append(_build_step(one, path, label, sweep.notes))
+        requests = [_build_request(request) for request in one.requests]
+        mode, value = one.experiment.mode, one.experiment.value
+        if mode == "concurrency":
+            step = ImportedStep("users", round(value), None, None, requests)
+        elif mode == "request_rate":
+            step = ImportedStep(
+                "trace", None, correct_arrival_rate(value, requests, label, sweep.notes), None, requests
+            )
+            sweep.notes.append(f"{label}: latencies count from sending: the file does not say when a request was due")
+        else:
+            allowed = ("concurrency", "request_rate")
+            raise InputError("unknown mode of load", where=f"{path}, {label}", found=mode, allowed=allowed)
+        sweep.steps.append(step)
     return sweep
-
-
-def _build_step(one: Experiment, path: Path, label: str, notes: list[str]) -> ImportedStep:
-    requests = [_build_request(request) for request in one.requests]
-    mode, value = one.experiment.mode, one.experiment.value
-    if mode == "concurrency":
-        step = ImportedStep("users", round(value), None, None, requests)
-    elif mode == "request_rate":
-        step = ImportedStep("trace", None, correct_arrival_rate(value, requests, label, notes), None, requests)
-        notes.append(f"{label}: latencies count from sending: the file does not say when a request was due")
-    else:
-        allowed = ("concurrency", "request_rate")
-        raise InputError("unknown mode of load", where=f"{path}, {label}", found=mode, allowed=allowed)
-    return step
 
 
 def _build_request(request: Request) -> ImportedRequest:

@@ -132,7 +132,16 @@ class Report(msgspec.Struct):
 def read_guidellm(path: Path) -> ImportedSweep:
     """Read the benchmarks of a report as steps."""
     if '"guidellm_version"' not in imported_sweep.read_file_head(path):
-        return _read_old_report(path)
+        # Reports of 0.2 and 0.3, which do not say when a request was due.
+        sweep = ImportedSweep("guidellm", "0.2 or 0.3", False, [])
+        for number, old in enumerate(imported_sweep.read_json_document(path, OldReport).benchmarks):
+            kinds = (old.requests.successful, old.requests.errored, old.requests.incomplete)
+            requests = Requests(*([_convert_old_request(request) for request in kind] for kind in kinds))
+            n_steps, label = len(sweep.steps), f"benchmarks[{number}]"
+            _add_step(sweep, Benchmark(Config(old.args.strategy), requests), path, label)
+            if len(sweep.steps) > n_steps and sweep.steps[-1].arrivals != "users":
+                sweep.notes.append(f"{label}: latencies count from sending, since the planned times are unknown")
+        return sweep
     report = imported_sweep.read_json_document(path, Report)
     models = {benchmark.config.backend.model for benchmark in report.benchmarks}
     sweep = ImportedSweep("guidellm", report.metadata.guidellm_version, models == {"workbench-simulator"}, [])
@@ -238,19 +247,6 @@ class OldReport(msgspec.Struct):
     """Report file without metadata."""
 
     benchmarks: list[OldBenchmark]
-
-
-def _read_old_report(path: Path) -> ImportedSweep:
-    """Reports of 0.2 and 0.3, which do not say when a request was due."""
-    sweep = ImportedSweep("guidellm", "0.2 or 0.3", False, [])
-    for number, old in enumerate(imported_sweep.read_json_document(path, OldReport).benchmarks):
-        kinds = (old.requests.successful, old.requests.errored, old.requests.incomplete)
-        requests = Requests(*([_convert_old_request(request) for request in kind] for kind in kinds))
-        n_steps, label = len(sweep.steps), f"benchmarks[{number}]"
-        _add_step(sweep, Benchmark(Config(old.args.strategy), requests), path, label)
-        if len(sweep.steps) > n_steps and sweep.steps[-1].arrivals != "users":
-            sweep.notes.append(f"{label}: latencies count from sending, since the planned times are unknown")
-    return sweep
 
 
 def _convert_old_request(old: OldRequest) -> RequestStats:

@@ -147,7 +147,16 @@ def read_inference_perf(path: Path) -> ImportedSweep:
                 found=f"{sent}, its report says {load.send_duration:.6g} s",
             )
         requests = [_build_request(entry, began_s) for entry in stage_entries]
-        _drop_ttft_after_reasoning(stage_entries, requests, label, sweep.notes)
+        # Make the time to the first token unknown where reasoning came before the text, with a note.
+        reasoned = [request for entry, request in zip(stage_entries, requests, strict=True) if _has_reasoning(entry)]
+        for request in reasoned:
+            request.first_token_s = request.longest_gap_s = None
+        if reasoned:
+            sweep.notes.append(
+                f"{label}: ttft is unknown for {len(reasoned)} of {len(requests)} requests had reasoning before "
+                f"their text, and "
+                "the tool times the text alone"
+            )
         check_totals(stage.successes.count if stage.successes else None, requests, label)
         if load.concurrency is None and _was_sent_late(load.schedule_delay, requests, label, sweep.notes):
             continue
@@ -176,21 +185,6 @@ def _read_stages(folder: Path) -> dict[int, Stage]:
         )
     stages = {number: imported_sweep.read_json_document(files[number], Stage) for number in sorted(files)}
     return {number: stage for number, stage in stages.items() if stage.load_summary.count > 0}
-
-
-def _drop_ttft_after_reasoning(
-    entries: list[Entry], requests: list[ImportedRequest], label: str, notes: list[str]
-) -> None:
-    """Make the time to the first token unknown where reasoning came before the text, with a note."""
-    reasoned = [request for entry, request in zip(entries, requests, strict=True) if _has_reasoning(entry)]
-    for request in reasoned:
-        request.first_token_s = request.longest_gap_s = None
-    if reasoned:
-        notes.append(
-            f"{label}: ttft is unknown for {len(reasoned)} of {len(requests)} requests had reasoning before "
-            f"their text, and "
-            "the tool times the text alone"
-        )
 
 
 def _has_reasoning(entry: Entry) -> bool:

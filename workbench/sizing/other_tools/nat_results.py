@@ -10,7 +10,6 @@ import heapq
 from pathlib import Path
 
 from workbench.sizing.compat_nat import calc_file
-from workbench.sizing.compat_nat.calc_file import SizingMetrics
 from workbench.sizing.other_tools.imported_sweep import ImportedRequest, ImportedStep, ImportedSweep, LoadFormat
 
 NO_TIMES_NOTE = (
@@ -32,35 +31,31 @@ def read_nat_results(path: Path) -> ImportedSweep:
             continue
         if metrics.alerts.workflow_interrupted:
             sweep.notes.append(f"{label}: the toolkit was interrupted; the level has the requests finished until then")
-        step = ImportedStep("users", users, None, None, _place_requests(users, metrics), is_placed=True)
+        # Place the requests in time: each begins when the first of `users` becomes idle.
+        free = [0.0] * users
+        requests = []
+        for name, item in metrics.per_item_metrics.items():
+            sent_s = heapq.heappop(free)
+            ok = item.workflow_runtime > 0
+            ended_s = sent_s + max(0.0, item.workflow_runtime)
+            heapq.heappush(free, ended_s)
+            requests.append(
+                ImportedRequest(
+                    intended_s=sent_s,
+                    sent_s=sent_s,
+                    ended_s=ended_s,
+                    outcome="ok" if ok else "failed",
+                    llm_s=[item.llm_latency] if ok and item.llm_latency > 0 else None,
+                    # Repeated rows have the row number and a suffix.
+                    prompt=name.partition("_rep")[0],
+                )
+            )
+        step = ImportedStep("users", users, None, None, requests, is_placed=True)
         failed = sum(request.outcome != "ok" for request in step.requests)
         if failed:
             sweep.notes.append(f"{label}: {failed} requests of 0 s count as failures")
         sweep.steps.append(step)
     return sweep
-
-
-def _place_requests(users: int, metrics: SizingMetrics) -> list[ImportedRequest]:
-    """Place the requests in time: each begins when the first of `users` becomes idle."""
-    free = [0.0] * users
-    requests = []
-    for name, item in metrics.per_item_metrics.items():
-        sent_s = heapq.heappop(free)
-        ok = item.workflow_runtime > 0
-        ended_s = sent_s + max(0.0, item.workflow_runtime)
-        heapq.heappush(free, ended_s)
-        requests.append(
-            ImportedRequest(
-                intended_s=sent_s,
-                sent_s=sent_s,
-                ended_s=ended_s,
-                outcome="ok" if ok else "failed",
-                llm_s=[item.llm_latency] if ok and item.llm_latency > 0 else None,
-                # Repeated rows have the row number and a suffix.
-                prompt=name.partition("_rep")[0],
-            )
-        )
-    return requests
 
 
 FORMAT = LoadFormat(

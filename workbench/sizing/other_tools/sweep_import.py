@@ -136,7 +136,17 @@ def import_sweep(
     if config.users:
         calc_file.write_sweep_calc_file(journal.run.folder, calc_file.build_calc_output(requests, steps, judged))
     usable = bool((judged["verdict"].is_in(USABLE_VERDICTS) & (judged["n_ok"] > 0)).any())
-    result = ImportResult(sweep, journal.run.folder, judged, quantiles, _describe_import(sweep, judged), usable)
+    # Sentence on the imported levels and their loads; `judged` needs columns load and load_unit.
+    spans = []
+    for unit, name in (("users", "users"), ("1/s", "arrivals per second")):
+        loads = [float(load) for load in judged.filter(judged["load_unit"] == unit)["load"]]
+        if loads:
+            ends = dict.fromkeys(f"{load:.4g}" for load in (min(loads), max(loads)))
+            spans.append(f"{' to '.join(ends)} {name}")
+    levels = f"{judged.height} level{'s' if judged.height > 1 else ''} of {sweep.tool}, {' and '.join(spans)}"
+    result = ImportResult(
+        sweep, journal.run.folder, judged, quantiles, f"{'simulated: ' if sweep.simulated else ''}{levels}", usable
+    )
     reasons = [] if usable else [explain_unusable(judged)]
     journal.run.conclude("invalid" if reasons else "valid", [*reasons, *sweep.notes], result.answer)
     return result
@@ -163,18 +173,6 @@ def _build_config(sweep: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: l
     if limits:
         settings["timeout_s"] = min(86_400.0, max(limits))
     return build_sweep_config(**settings)
-
-
-def _describe_import(sweep: ImportedSweep, judged: pl.DataFrame) -> str:
-    """Sentence on the imported levels and their loads; `judged` needs columns load and load_unit."""
-    spans = []
-    for unit, name in (("users", "users"), ("1/s", "arrivals per second")):
-        loads = [float(load) for load in judged.filter(judged["load_unit"] == unit)["load"]]
-        if loads:
-            ends = dict.fromkeys(f"{load:.4g}" for load in (min(loads), max(loads)))
-            spans.append(f"{' to '.join(ends)} {name}")
-    levels = f"{judged.height} level{'s' if judged.height > 1 else ''} of {sweep.tool}, {' and '.join(spans)}"
-    return f"{'simulated: ' if sweep.simulated else ''}{levels}"
 
 
 def explain_unusable(judged: pl.DataFrame) -> str:

@@ -49,7 +49,13 @@ def estimate_stages(log: SeedLog, plan: QueryPlan, transitions: dict[int, int]) 
     """
     by_stage, without = _group_by_stage(plan.execs)
     for stage_id, execs in by_stage.items():
-        transitions[stage_id] = _count_transitions(execs)
+        # Count how often data changes between CPU and accelerator: supported beside unsupported operators.
+        flat: list[OperatorEstimate] = []
+        for item in execs:
+            flat += (item.children or [])[::-1] if item.name.startswith("WholeStage") else [item]
+        if len(flat) > 2:
+            flat = [flat[0], *(item for item in flat[1:-1] if item.name != "Exchange"), flat[-1]]
+        transitions[stage_id] = sum(operator.supported != next_one.supported for operator, next_one in pairwise(flat))
     sql_jobs = mutable_order(job_id for job_id, job in log.jobs.items() if job.sql_id is not None)
     query_jobs = mutable_order(job_id for job_id in sql_jobs if log.jobs[job_id].sql_id == plan.query.sql_id)
     of_jobs = [stage_id for job_id in query_jobs for stage_id in log.jobs[job_id].stage_ids]
@@ -80,16 +86,6 @@ def _group_by_stage(execs: list[OperatorEstimate]) -> tuple[dict[int, list[Opera
         if not stages:
             without.append(item)
     return groups, without
-
-
-def _count_transitions(execs: list[OperatorEstimate]) -> int:
-    """Count how often data changes between CPU and accelerator: supported beside unsupported operators."""
-    flat: list[OperatorEstimate] = []
-    for item in execs:
-        flat += (item.children or [])[::-1] if item.name.startswith("WholeStage") else [item]
-    if len(flat) > 2:
-        flat = [flat[0], *(item for item in flat[1:-1] if item.name != "Exchange"), flat[-1]]
-    return sum(operator.supported != next_one.supported for operator, next_one in pairwise(flat))
 
 
 def flatten_spans(execs: list[OperatorEstimate]) -> list[OperatorEstimate]:

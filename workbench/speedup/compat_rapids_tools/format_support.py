@@ -140,7 +140,15 @@ def find_complex_types(schemas: Iterable[str]) -> tuple[list[str], list[str]]:
     """
     columns = _split_columns(",".join(dict.fromkeys(schema for schema in schemas if schema)))
     full_types = [_strip_column_name(column) for column in columns if "..." not in column]
-    cut = [_parse_cut_type(column) for column in columns if "..." in column]
+    cut = []
+    for column in columns:
+        if "..." in column:
+            # The type of a column whose schema Spark cut with dots, as far as it goes; nothing when text follows the
+            # dots.
+            parts = _strip_column_name(column).split("...")
+            while parts and not parts[-1]:
+                parts.pop()
+            cut.append(parts[0] if len(parts) == 1 else "")
     complex_types = [text for text in (*full_types, *cut) if text.startswith(("array<", "map<", "struct<"))]
     nested = []
     for text in complex_types:
@@ -169,14 +177,6 @@ def _split_columns(schema: str) -> list[str]:
 
 def _strip_column_name(column: str) -> str:
     return column.split(":", 1)[1] if ":" in column else ""
-
-
-def _parse_cut_type(column: str) -> str:
-    """The type of a column whose schema Spark cut with dots, as far as it goes; nothing when text follows the dots."""
-    parts = _strip_column_name(column).split("...")
-    while parts and not parts[-1]:
-        parts.pop()
-    return parts[0] if len(parts) == 1 else ""
 
 
 def is_rdd_name(name: str) -> bool:

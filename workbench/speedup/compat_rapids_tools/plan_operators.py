@@ -140,7 +140,28 @@ class OperatorBuilder:
         for node in query.nodes:
             if node.codegen_id is not None:
                 children.setdefault(node.codegen_id, []).append(node)
-        repeated = _find_repeated_nodes(query.nodes, children)
+        # Ids of nodes below a reused exchange that the plan graph draws twice; only the first drawing counts.
+        inputs: dict[int, list[int]] = {}
+        for node in query.nodes:
+            for parent in node.parent_ids:
+                inputs.setdefault(parent, []).append(node.node_id)
+        repeated: set[int] = set()
+        for node in query.nodes:
+            if node.name != REUSED_NODE:
+                continue
+            visited, pending = {node.node_id}, [node.node_id]
+            while pending:
+                new = [below for below in inputs.get(pending.pop(), []) if below not in visited]
+                visited.update(new)
+                pending += new
+            # A span whose operators are all below it is below it, too.
+            spans = [span for span in query.nodes if CODEGEN_NODE in span.name and span.codegen_id is None]
+            visited |= {
+                span.node_id
+                for span in spans
+                if all(member.node_id in visited for member in children.get(span.node_id, []))
+            }
+            repeated |= visited
         operators = []
         for node in query.nodes:
             if node.codegen_id is None:
@@ -296,29 +317,3 @@ def _set_flags(operator: OperatorEstimate, node: PlanNode) -> None:
     operator.supported &= not opaque
     operator.removed = operator.name in REMOVED_OPERATORS
     operator.ignored = opaque or operator.name in IGNORED_OPERATORS
-
-
-def _find_repeated_nodes(nodes: list[PlanNode], children: dict[int, list[PlanNode]]) -> set[int]:
-    """Ids of nodes below a reused exchange that the plan graph draws twice; only the first drawing counts."""
-    inputs: dict[int, list[int]] = {}
-    for node in nodes:
-        for parent in node.parent_ids:
-            inputs.setdefault(parent, []).append(node.node_id)
-    repeated_ids: set[int] = set()
-    for node in nodes:
-        if node.name != REUSED_NODE:
-            continue
-        visited, pending = {node.node_id}, [node.node_id]
-        while pending:
-            new = [below for below in inputs.get(pending.pop(), []) if below not in visited]
-            visited.update(new)
-            pending += new
-        # A span whose operators are all below it is below it, too.
-        spans = [span for span in nodes if CODEGEN_NODE in span.name and span.codegen_id is None]
-        visited |= {
-            span.node_id
-            for span in spans
-            if all(member.node_id in visited for member in children.get(span.node_id, []))
-        }
-        repeated_ids |= visited
-    return repeated_ids

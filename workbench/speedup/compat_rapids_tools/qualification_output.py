@@ -281,7 +281,18 @@ def _unsupported_table(applications: Sequence[ApplicationEstimate]) -> Table:
             placed += [(stage.stage_id, stage.wall_time_ms, item) for item in execs if stage.stage_id in item.stages]
         placed += [(-1, 0, item) for item in execs if not item.stages]
         for number, (stage_id, wall_ms, item) in enumerate(placed):
-            default_reason, of_expressions = _unsupported_reasons(item)
+            # Reason why an operator is not supported, and the reason that its expressions then get.
+            if item.udf:
+                default_reason, of_expressions = "Contains UDF", "Is UDF"
+            elif item.dataset:
+                contains = ("Contains Dataset or RDD", "Is Dataset or RDD")
+                default_reason, of_expressions = contains if item.unsupported else ("Is Dataset or RDD", "Unsupported")
+            elif item.unsupported:
+                default_reason, of_expressions = "Contains unsupported expr", "Unsupported"
+            elif item.kind in ("ReadExec", "WriteExec"):
+                default_reason, of_expressions = "Unsupported IO format", "Unsupported IO format"
+            else:
+                default_reason, of_expressions = "Unsupported", "Unsupported"
             listed = [(item.kind, item.name, item.reason or default_reason)]
             # Expressions inherit the operator's note, unless the tables have their own.
             inherited = of_expressions if not item.reason else "Unsupported"
@@ -293,20 +304,6 @@ def _unsupported_table(applications: Sequence[ApplicationEstimate]) -> Table:
                 for kind, name, reason in listed
             ]
     return tuple(head.split(",")), rows
-
-
-def _unsupported_reasons(item: OperatorEstimate) -> tuple[str, str]:
-    """Reason why an operator is not supported, and the reason that its expressions then get."""
-    if item.udf:
-        return "Contains UDF", "Is UDF"
-    if item.dataset:
-        contains = ("Contains Dataset or RDD", "Is Dataset or RDD")
-        return contains if item.unsupported else ("Is Dataset or RDD", "Unsupported")
-    if item.unsupported:
-        return "Contains unsupported expr", "Unsupported"
-    if item.kind in ("ReadExec", "WriteExec"):
-        return "Unsupported IO format", "Unsupported IO format"
-    return "Unsupported", "Unsupported"
 
 
 def _status_table(applications: Sequence[ApplicationEstimate], unusable: Mapping[str, str]) -> Table:

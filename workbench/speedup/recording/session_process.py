@@ -67,7 +67,14 @@ def run_session(
     if is_hung:
         return SessionEnd(executions, None, f"killed: it took longer than {timeout_s:,.0f} s (--session-timeout)")
     if child.exit_code or facts is None:
-        error = f"ended with {child.exit_code}: {_read_output_tail(folder / 'output.txt')}"
+        # The last informative lines of the output.
+        path = folder / "output.txt"
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 64_000))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        messages = [line.strip() for line in lines if line.strip() and not any(noise in line for noise in NOISE)]
+        output_tail = " | ".join(messages[-6:])[-MAX_TAIL_CHARS:] or "no output"
+        error = f"ended with {child.exit_code}: {output_tail}"
         return SessionEnd(executions, None, error)
     return SessionEnd(executions, facts, None)
 
@@ -100,15 +107,6 @@ def _read_session_facts(folder: Path) -> Json | None:
     except (OSError, ValueError):
         return None
     return facts if isinstance(facts, dict) else None
-
-
-def _read_output_tail(path: Path) -> str:
-    """The last informative lines of the output."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 64_000))
-        lines = file.read().decode("utf-8", "replace").splitlines()
-    messages = [line.strip() for line in lines if line.strip() and not any(noise in line for noise in NOISE)]
-    return " | ".join(messages[-6:])[-MAX_TAIL_CHARS:] or "no output"
 
 
 class RecordingProgress:
