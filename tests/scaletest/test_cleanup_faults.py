@@ -131,7 +131,7 @@ def test_a_finalizer_that_holds_objects_is_named_with_what_to_do() -> None:
     scripted.answers[f"/api/v1/namespaces/{SPACE}/pods"] = (200, {"metadata": {}, "items": pods})
     found = cleaned(scripted, stalled_s=0.01)
     assert found.stuck == {f"{SPACE}/pods p-{number}": ("example.org/held",) for number in range(2)}
-    told = command._format_counts(found)
+    told = command.format_cleanup(found)
     assert "finalizer example.org/held holds tests/pods p-0 and 1 more: its controller has not taken it off" in told
     assert "kubectl patch pods p-0 -n tests" in told
     assert "example.org/later" not in told
@@ -164,7 +164,7 @@ def test_what_may_not_be_looked_at_is_told_and_the_rest_is_cleaned() -> None:
     found = cleaned(scripted, "closed", SPACE)
     assert scripted.pods == []
     assert (found.left, found.unseen, found.complete) == ({}, ("closed",), False)
-    told = command._format_cleanup(found)
+    told = command.format_cleanup(found)
     assert "namespace closed" in told
     assert "UNKNOWN" in told
     assert "3 objects" in told

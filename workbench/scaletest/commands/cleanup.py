@@ -10,9 +10,8 @@ from workbench.console.finish import JsonFlag
 from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
 
 if TYPE_CHECKING:
-    from workbench.kubernetes.client import Target
     from workbench.scaletest.cluster_api.connection import Connection
-    from workbench.scaletest.safety.run_cleanup import CleanupResult, RunRecord
+    from workbench.scaletest.safety.run_cleanup import CleanupResult
 
 
 def cleanup(
@@ -40,7 +39,11 @@ def cleanup(
     import asyncio
 
     from workbench.console.finish import finish_command
+    from workbench.console.tables import format_table
+    from workbench.console.terminal import print_text, show_progress_count
     from workbench.core.errors import ConfigError
+    from workbench.scaletest.cluster_api.connection import Connection
+    from workbench.scaletest.safety import confirmation, run_cleanup
     from workbench.scaletest.test_run.run_options import find_cluster_access
 
     if (run is None) != show:
@@ -48,8 +51,29 @@ def cleanup(
     # The measuring identity of a local cluster only has the rights of the latest setup.
     access = find_cluster_access(cluster, kubeconfig, context)
     target = access.admin or access.target
+
+    async def list_records() -> list[run_cleanup.RunRecord]:
+        async with Connection(target, max_connections=4) as api:
+            await confirmation.confirm_interactively(api, None, confirm)
+            searched = await _find_namespaces(api, namespace or [])
+            return await run_cleanup.list_run_records(
+                api, searched, lambda error: print_text(f"left out: {error}", err=True)
+            )
+
+    async def clean_up(name: str) -> run_cleanup.CleanupResult:
+        async with Connection(target, max_connections=4) as api:
+            await confirmation.confirm_interactively(api, None, confirm)
+            searched = await _find_namespaces(api, namespace or [])
+            with show_progress_count(f"cleanup of {name}") as show_count:
+                return await run_cleanup.delete_recorded_run(
+                    api,
+                    name,
+                    searched,
+                    lambda progress: show_count(max(progress.total - progress.left, 0), max(progress.total, 1)),
+                )
+
     if run is None:
-        records = asyncio.run(_list_run_records(target, namespace or [], confirm))
+        records = asyncio.run(list_records())
         documents = [
             {
                 "run": record.run,
@@ -60,48 +84,11 @@ def cleanup(
             }
             for record in records
         ]
-        from workbench.console.tables import format_table
-
-        if not records:
-            record_table = "no run has a record in these namespaces"
-        else:
-            rows = [
-                (record.run, record.created_at, record.scenario, ", ".join(record.namespaces)) for record in records
-            ]
-            record_table = "\n".join(format_table(rows))
-        finish_command(record_table, documents, as_json=as_json)
-    result = asyncio.run(_clean_up_run(target, run, namespace or [], confirm))
-    finish_command(_format_cleanup(result), result.to_dict(), as_json=as_json, is_valid=result.complete)
-
-
-async def _list_run_records(target: Target, namespaces: list[str], confirm: str | None) -> list[RunRecord]:
-    from workbench.console import terminal
-    from workbench.scaletest.cluster_api.connection import Connection
-    from workbench.scaletest.safety import confirmation, run_cleanup
-
-    async with Connection(target, max_connections=4) as api:
-        await confirmation.confirm_interactively(api, None, confirm)
-        spaces = await _find_namespaces(api, namespaces)
-        return await run_cleanup.list_run_records(
-            api, spaces, lambda error: terminal.print_text(f"left out: {error}", err=True)
-        )
-
-
-async def _clean_up_run(target: Target, run: str, namespaces: list[str], confirm: str | None) -> CleanupResult:
-    from workbench.console import terminal
-    from workbench.scaletest.cluster_api.connection import Connection
-    from workbench.scaletest.safety import confirmation, run_cleanup
-
-    async with Connection(target, max_connections=4) as api:
-        await confirmation.confirm_interactively(api, None, confirm)
-        searched = await _find_namespaces(api, namespaces)
-        with terminal.show_progress_count(f"cleanup of {run}") as show_count:
-            return await run_cleanup.delete_recorded_run(
-                api,
-                run,
-                searched,
-                lambda progress: show_count(max(progress.total - progress.left, 0), max(progress.total, 1)),
-            )
+        rows = [(record.run, record.created_at, record.scenario, ", ".join(record.namespaces)) for record in records]
+        text = "\n".join(format_table(rows)) if rows else "no run has a record in these namespaces"
+        finish_command(text, documents, as_json=as_json)
+    result = asyncio.run(clean_up(run))
+    finish_command(format_cleanup(result), result.to_dict(), as_json=as_json, is_valid=result.complete)
 
 
 async def _find_namespaces(api: Connection, namespaces: list[str]) -> tuple[str, ...]:
@@ -126,31 +113,25 @@ async def _find_namespaces(api: Connection, namespaces: list[str]) -> tuple[str,
     return labelled
 
 
-def _format_cleanup(result: CleanupResult) -> str:
-    lines = [_format_counts(result), *(f"namespace {name} does not exist" for name in result.gone)]
-    lines += [f"namespace {name}: no permission to list, so what remains there is UNKNOWN" for name in result.unseen]
-    if result.unseen:
-        lines.append("do: clean up as an administrator")
-    return "\n".join(lines)
-
-
-def _format_counts(result: CleanupResult) -> str:
+def format_cleanup(result: CleanupResult) -> str:
     if not result.found:
         searched = ", ".join(name for name in result.namespaces if name not in (*result.gone, *result.unseen))
-        return f"no objects of {result.run} in {searched}: already cleaned up, or the run was on another cluster"
-    total = sum(result.found.values())
-    lines = [f"{count:>8,}  {place}" for place, count in result.found.items()]
-    if not result.left:
-        return "\n".join([*lines, f"{total:,} objects of {result.run} deleted in {result.duration_s:.1f} s, 0 left"])
-    n_left = sum(result.left.values())
-    lines.append(f"{n_left:,} of {total:,} objects of {result.run} are LEFT after {result.duration_s:.0f} s:")
-    for place, count in result.left.items():
-        lines.append(f"{count:>8,}  {place}: {', '.join(result.examples[place])}{' …' if count > 5 else ''}")
-    if not result.stuck:
-        lines.append("do: look for what blocks deletion, such as a controller that is down, and run cleanup again")
-        return "\n".join(lines)
-    lines += _format_stuck(result.stuck)
-    return "\n".join(lines)
+        lines = [f"no objects of {result.run} in {searched}: already cleaned up, or the run was on another cluster"]
+    else:
+        n_found, n_left = sum(result.found.values()), sum(result.left.values())
+        lines = [f"{count:>8,}  {place}" for place, count in result.found.items()]
+        if not result.left:
+            lines.append(f"{n_found:,} objects of {result.run} deleted in {result.duration_s:.1f} s, 0 left")
+        else:
+            lines.append(f"{n_left:,} of {n_found:,} objects of {result.run} are LEFT after {result.duration_s:.0f} s:")
+            for place, count in result.left.items():
+                lines.append(f"{count:>8,}  {place}: {', '.join(result.examples[place])}{' …' if count > 5 else ''}")
+            lines += _format_stuck(result.stuck) or [
+                "do: look for what blocks deletion, such as a controller that is down, and run cleanup again"
+            ]
+    lines += [f"namespace {name} does not exist" for name in result.gone]
+    lines += [f"namespace {name}: no permission to list, so what remains there is UNKNOWN" for name in result.unseen]
+    return "\n".join([*lines, *(["do: clean up as an administrator"] if result.unseen else [])])
 
 
 def _format_stuck(stuck: dict[str, tuple[str, ...]]) -> list[str]:

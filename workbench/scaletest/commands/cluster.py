@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -42,8 +42,6 @@ def build(
 
     Needs Go 1.26 or newer and access to Go modules, about 4 GB of disk for Go's own cache and 600 MB for the programs.
     """
-    from typing import cast, get_args
-
     from workbench.console import terminal
     from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
@@ -139,9 +137,17 @@ def up(
     """
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
+    from workbench.core.errors import ConfigError
     from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, program_builds
 
     chosen = _find_startable_recipes(scheduler.split(","))
+    has_kueue = any(recipe.program == "kueue" for recipe in chosen)
+    if queue and not has_kueue:
+        raise ConfigError("only Kueue's queues have a quota here", where="--queue", do="add --scheduler default,kueue")
+    if provider not in (None, *get_args(program_builds.Provider)):
+        raise ConfigError(
+            "unknown choice", where="--provider", found=provider, allowed=get_args(program_builds.Provider)
+        )
     gates = {name: on for recipe in chosen for name, on in recipe.feature_gates.items()}
     extra_arguments = cluster_record.parse_api_arguments(api_arg or [])
     arguments = {
@@ -157,8 +163,8 @@ def up(
     settings = cluster_record.ClusterSettings(
         pools=cluster_record.parse_pools(nodes or [200], gpus or [8] * len(nodes or [200]), gpu_model or []),
         scheduler="kai" if any(recipe.program == "kai" for recipe in chosen) else "default",
-        kueue=any(recipe.program == "kueue" for recipe in chosen),
-        queue_quotas=_parse_queues(queue or [], [recipe.program for recipe in chosen]),
+        kueue=has_kueue,
+        queue_quotas=cluster_record.parse_queue_quotas(queue or []),
         recipes=tuple(recipe for recipe in chosen if recipe.program == "kube-scheduler"),
         feature_gates=gates | cluster_record.parse_feature_gates(feature_gate or []),
         scheduler_arguments=cluster_record.check_api_arguments(scheduler_arguments)
@@ -171,7 +177,7 @@ def up(
         name,
         settings,
         programs=binaries,
-        provider=None if provider is None else _check_choice("--provider", provider, program_builds.Provider),
+        provider=cast("program_builds.Provider | None", provider),
         folder=folder,
         tell=lambda line: print_text(line, err=True),
     )
@@ -180,15 +186,6 @@ def up(
         lambda: cluster_lifecycle.format_new_cluster_json(cluster),
         as_json=as_json,
     )
-
-
-def _parse_queues(texts: list[str], programs: list[str]) -> dict[str, int]:
-    from workbench.core.errors import ConfigError
-    from workbench.scaletest.local_cluster import cluster_record
-
-    if texts and "kueue" not in programs:
-        raise ConfigError("only Kueue's queues have a quota here", where="--queue", do="add --scheduler default,kueue")
-    return cluster_record.parse_queue_quotas(texts)
 
 
 def _find_startable_recipes(names: list[str]) -> list[SchedulerRecipe]:
@@ -241,16 +238,6 @@ def recipes(
         allowed = [recipe.short or recipe.name for recipe in shipped]
         raise ConfigError("no such recipe", where="NAME", found=name[:80], allowed=allowed)
     finish_command(lambda: scheduler_recipes.read_recipe_text(match.name), match.model_dump_json, as_json=as_json)
-
-
-def _check_choice(flag: str, value: str, choices: Any) -> Any:
-    from typing import get_args
-
-    from workbench.core.errors import ConfigError
-
-    if value not in get_args(choices):
-        raise ConfigError("unknown choice", where=flag, found=value, allowed=get_args(choices))
-    return value
 
 
 @app.command(epilog="\b\nExample:\n  workbench scaletest cluster status --json")

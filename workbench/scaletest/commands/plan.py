@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
 from workbench.console.finish import JsonFlag
 from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
-
-if TYPE_CHECKING:
-    from workbench.kubernetes.client import Target
-    from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding
-    from workbench.scaletest.scenario.workload_plan import Plan
 
 
 def plan(
@@ -42,11 +37,13 @@ def plan(
 
     Example: workbench scaletest plan sample:first-test --cluster local
     """
+    import asyncio
+
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
-    from workbench.scaletest.scenario import scenario_file
-    from workbench.scaletest.scenario.workload_plan import draw_plan
+    from workbench.scaletest.scenario import scenario_file, workload_plan
+    from workbench.scaletest.scenario.workload_objects import list_rules
 
     if example:
         print_text(scenario_file.read_example().rstrip("\n"), wrap=False)
@@ -57,73 +54,45 @@ def plan(
             where="SCENARIO",
             do="workbench scaletest plan --example > scenario.yaml writes a first one",
         )
-    drawn = draw_plan(scenario_file.load_scenario(scenario), scheduler=scenario_file.expand_scheduler_name(scheduler))
+    drawn = workload_plan.draw_plan(
+        scenario_file.load_scenario(scenario), scheduler=scenario_file.expand_scheduler_name(scheduler)
+    )
     if rbac:
         from workbench.scaletest.safety.cluster_setup import format_setup_yaml
 
         print_text(format_setup_yaml(drawn).rstrip("\n"), wrap=False)
         return
-    checked = None
+    summary = workload_plan.summarize_plan(drawn)
+    document: dict[str, Any] = {
+        "plan": summary.to_dict(),
+        "design_sha256": drawn.design_sha256,
+        "namespaces": drawn.namespaces,
+        "rights": list_rules(drawn.scenario),
+    }
+    lines = [*workload_plan.format_plan(drawn, summary), "", *workload_plan.format_schedule(drawn)]
+    lines += ["", "rights of the measuring identity (as YAML: --rbac)", *workload_plan.format_rights(drawn)]
+    is_valid = True
     if any(value is not None for value in (cluster, context, kubeconfig)):
+        from workbench.scaletest.cluster_api.connection import Connection
+        from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, inspect_cluster
+        from workbench.scaletest.safety.preflight import run_preflight
         from workbench.scaletest.test_run.run_options import find_cluster_access
 
         target = find_cluster_access(cluster, kubeconfig, context).target
-        checked = _check_cluster(target, drawn, sets_up=cluster is not None)
+
+        async def check_cluster() -> tuple[ClusterFacts, list[Finding]]:
+            async with Connection(target, max_connections=16) as api:
+                facts = await inspect_cluster(api)
+                return facts, await run_preflight(api, drawn, facts, sets_up=cluster is not None)
+
+        facts, findings = asyncio.run(check_cluster())
+        document |= {"cluster": facts.to_dict(), "findings": findings}
+        lines += ["", *facts.format_lines(), "", *(finding.format_line() for finding in findings)]
+        is_valid = all(finding.level != "refused" for finding in findings)
     if out is not None:
         drawn.write(out)
-    finish_command(
-        lambda: _format_plan(drawn, checked, out),
-        lambda: _build_document(drawn, checked),
-        as_json=as_json,
-        is_valid=checked is None or all(finding.level != "refused" for finding in checked[1]),
-    )
-
-
-def _check_cluster(target: Target, plan: Plan, *, sets_up: bool) -> tuple[ClusterFacts, list[Finding]]:
-    """Inspect the target cluster and check the plan on it: the cluster's facts, and the findings of the checks."""
-    import asyncio
-
-    from workbench.scaletest.cluster_api.connection import Connection
-    from workbench.scaletest.safety.cluster_facts import inspect_cluster
-    from workbench.scaletest.safety.preflight import run_preflight
-
-    async def check() -> tuple[ClusterFacts, list[Finding]]:
-        async with Connection(target, max_connections=16) as api:
-            facts = await inspect_cluster(api)
-            return facts, await run_preflight(api, plan, facts, sets_up=sets_up)
-
-    return asyncio.run(check())
-
-
-def _format_plan(plan: Plan, checked: tuple[ClusterFacts, list[Finding]] | None, out: Path | None) -> str:
-    from workbench.scaletest.scenario import workload_plan
-
-    lines = [
-        *workload_plan.format_plan(plan, workload_plan.summarize_plan(plan)),
-        "",
-        *workload_plan.format_schedule(plan),
-    ]
-    lines += ["", "rights of the measuring identity (as YAML: --rbac)", *workload_plan.format_rights(plan)]
-    if checked is not None:
-        facts, findings = checked
-        lines += ["", *facts.format_lines(), "", *(finding.format_line() for finding in findings)]
-    if out is not None:
         lines += ["", f"written     {out}"]
-    return "\n".join(lines)
-
-
-def _build_document(plan: Plan, checked: tuple[ClusterFacts, list[Finding]] | None) -> dict[str, Any]:
-    """Build the plan as a JSON document; `checked` are the cluster's facts and findings, null without a cluster."""
-    from workbench.scaletest.scenario.workload_objects import list_rules
-    from workbench.scaletest.scenario.workload_plan import summarize_plan
-
-    document: dict[str, Any] = {
-        "plan": summarize_plan(plan).to_dict(),
-        "design_sha256": plan.design_sha256,
-        "namespaces": plan.namespaces,
-        "rights": list_rules(plan.scenario),
-    }
-    return document if checked is None else document | {"cluster": checked[0].to_dict(), "findings": checked[1]}
+    finish_command("\n".join(lines), document, as_json=as_json, is_valid=is_valid)
 
 
 def trace(

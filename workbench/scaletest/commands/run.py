@@ -89,7 +89,9 @@ def run(
 
     Example: workbench scaletest run sample:first-test --cluster local
     """
+    from workbench.console.finish import print_json
     from workbench.core.errors import ConfigError
+    from workbench.scaletest.test_run.run_options import print_result
     from workbench.scaletest.test_run.variant_turns import VariantTurns
 
     if resume is None and scenario is None:
@@ -102,31 +104,24 @@ def run(
         loaded_scenario, names = _parse_schedulers(scheduler, scenario)
         result = _start_runs(loaded_scenario, where, confirm, names, repeat, settings, out)
     else:
-        fixed = {"SCENARIO": scenario, "--scheduler": scheduler, "--repeat": repeat, "--out": out}
-        _refuse_new_options(fixed, settings)
+        own = {"SCENARIO": scenario, "--scheduler": scheduler, "--repeat": repeat, "--out": out}
+        fixed = [name for name, value in own.items() if value is not None]
+        if fixed := [*fixed, *(settings.flags[field] for field in settings if field != "cleanup")]:
+            raise ConfigError(
+                "a resumed run keeps the options that it was started with",
+                where="--resume",
+                found=fixed,
+                do="remove these options",
+            )
         assert resume is not None
         result = _resume_run(resume, where, confirm, settings.get("cleanup"))
     if isinstance(result, VariantTurns):
         _print_turns(result, as_json)
-    _print_run_result(result, as_json)
-
-
-def _refuse_new_options(fixed: dict[str, Any], settings: OptionValues) -> None:
-    """Refuse options beside `--resume` that would change the run.
-
-    `fixed` maps a flag to its value, null if not given.
-    """
-    from workbench.core.errors import ConfigError
-
-    options = [name for name, value in fixed.items() if value is not None]
-    options += [settings.flags[field] for field in settings if field != "cleanup"]
-    if options:
-        raise ConfigError(
-            "a resumed run keeps the options that it was started with",
-            where="--resume",
-            found=options,
-            do="remove these options",
-        )
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        print_result(result)
+    raise typer.Exit(result.exit_code)
 
 
 def _start_runs(
@@ -209,17 +204,6 @@ def _print_turns(turns: VariantTurns, as_json: bool) -> NoReturn:
         print_text(f"{turns.left} turn(s) are left: workbench scaletest run --resume {turns.folder}")
     print_text(f"compare: workbench scaletest compare {turns.folder}")
     raise typer.Exit(turns.exit_code)
-
-
-def _print_run_result(result: RunResult, as_json: bool) -> NoReturn:
-    from workbench.console.finish import print_json
-    from workbench.scaletest.test_run import run_options
-
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        run_options.print_result(result)
-    raise typer.Exit(result.exit_code)
 
 
 def _parse_schedulers(text: str | None, scenario: Path) -> tuple[Scenario, tuple[str, ...]]:

@@ -15,7 +15,6 @@ from workbench.speedup.commands import RunFolder
 
 if TYPE_CHECKING:
     from workbench.speedup.attribution.application_profile import Profile
-    from workbench.speedup.config import ProfileConfig
 
 
 @take_options_from(
@@ -53,20 +52,43 @@ def profile(
     Example: workbench speedup profile sample:tpch_sf0.1
     """
     from workbench.core.errors import ConfigError
+    from workbench.eventlog.log_redaction import remove_secrets
     from workbench.eventlog.reader import read_event_logs
+    from workbench.runs import run_folder
     from workbench.speedup.attribution.application_profile import build_profile
     from workbench.speedup.config import ProfileConfig
     from workbench.speedup.tables import PROFILE_TABLES
 
     if csv or eventlogs or local_folder is not None:
-        _write_profile_folder([*([event_log] if event_log else []), *(eventlogs or [])], local_folder, csv=csv)
+        logs = [*([event_log] if event_log else []), *(eventlogs or [])]
+        if not csv or not logs or local_folder is None:
+            raise ConfigError(
+                "a profile folder needs three options",
+                allowed="--csv, --eventlogs and --local_folder together",
+                do="workbench speedup profile --csv --eventlogs LOG --local_folder DIR",
+            )
+        from workbench.speedup.commands.methods import write_seed_profiles
+
+        write_seed_profiles(logs, local_folder)
         return
     if event_log is None:
         raise ConfigError("no event log given", do="workbench speedup profile LOG")
     config = OptionValues(settings | {"event_log": event_log}, settings.flags).build_model(ProfileConfig)
     result = build_profile(read_event_logs(config.event_log), sql_ids=config.sql_ids)
     if out is not None:
-        _write_run(config, result, out)
+        # A URL may carry a user's name and password.
+        log = remove_secrets(config.event_log) if "://" in config.event_log else config.event_log
+        run = run_folder.start_run(
+            "speedup",
+            folder=out,
+            title="Profile",
+            config=config.model_dump() | {"event_log": log},
+            command="workbench speedup profile",
+        )
+        for declared in PROFILE_TABLES:
+            run.write_table(declared, getattr(result, declared.name))
+        run.add_input(log)
+        run.conclude(result.verdict, result.reasons, result.answer, details=result.details)
     document = {
         "answer": result.answer,
         "details": list(result.details),
@@ -75,27 +97,12 @@ def profile(
         "out": out,
     }
     document |= {declared.name: getattr(result, declared.name).to_dicts() for declared in PROFILE_TABLES}
-    finish_command(lambda: _print_profile(config, result), document, as_json=as_json, is_valid=not result.reasons)
-
-
-def _write_run(config: ProfileConfig, result: Profile, out: Path) -> None:
-    from workbench.eventlog.log_redaction import remove_secrets
-    from workbench.runs import run_folder
-    from workbench.speedup.tables import PROFILE_TABLES
-
-    # A URL may carry a user's name and password.
-    log = remove_secrets(config.event_log) if "://" in config.event_log else config.event_log
-    settings = config.model_dump() | {"event_log": log}
-    run = run_folder.start_run(
-        "speedup", folder=out, title="Profile", config=settings, command="workbench speedup profile"
+    finish_command(
+        lambda: _print_profile(result, config.top_operators), document, as_json=as_json, is_valid=not result.reasons
     )
-    for declared in PROFILE_TABLES:
-        run.write_table(declared, getattr(result, declared.name))
-    run.add_input(log)
-    run.conclude(result.verdict, result.reasons, result.answer, details=result.details)
 
 
-def _print_profile(config: ProfileConfig, result: Profile) -> None:
+def _print_profile(result: Profile, limit: int) -> None:
     from workbench.report.display import table
     from workbench.speedup import tables
     from workbench.speedup.attribution.profile_findings import format_findings
@@ -105,7 +112,6 @@ def _print_profile(config: ProfileConfig, result: Profile) -> None:
     if result.findings.height:
         print_block(format_findings(result.findings))
     print_block(table(result.wall_parts, tables.WALL_PARTS, caption="Wall time by part").text)
-    limit = config.top_operators
     print_block(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
     caption = "Exclusive time by operator: each second once, so the rows add up to the time of the queries"
     print_block(table(result.sum_operators(), tables.EXCLUSIVE_TIMES, caption=caption, limit=limit).text)
@@ -115,19 +121,6 @@ def _print_profile(config: ProfileConfig, result: Profile) -> None:
     print_block(table(result.operator_times, tables.OPERATOR_TIMES, caption=caption, limit=limit).text)
     if result.failure_counts.height:
         print_block(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
-
-
-def _write_profile_folder(logs: list[str], folder: Path | None, *, csv: bool) -> None:
-    from workbench.core.errors import ConfigError
-    from workbench.speedup.commands.methods import write_seed_profiles
-
-    if not csv or not logs or folder is None:
-        raise ConfigError(
-            "a profile folder needs three options",
-            allowed="--csv, --eventlogs and --local_folder together",
-            do="workbench speedup profile --csv --eventlogs LOG --local_folder DIR",
-        )
-    write_seed_profiles(logs, folder)
 
 
 def explain(

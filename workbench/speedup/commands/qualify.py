@@ -16,7 +16,6 @@ from workbench.speedup.commands import Method, MinRatio
 if TYPE_CHECKING:
     from workbench.speedup.fleet.fleet_reader import MeasuredFleet
     from workbench.speedup.fleet.qualification import Qualification
-    from workbench.speedup.fleet.spark_fleet import SparkOptions
 
 
 class Backend(StrEnum):
@@ -165,7 +164,11 @@ def qualify(
     Example: workbench speedup qualify sample:tpch_sf0.1 --factors factors.json
     """
     from workbench.console.terminal import show_progress_count
+    from workbench.core.books import BOOKS
+    from workbench.core.data_files import read_text_file
     from workbench.core.errors import ConfigError
+    from workbench.core.field_options import parse_pairs
+    from workbench.runs import run_folder
     from workbench.speedup.calibration.factor_model import load_factor_model
     from workbench.speedup.calibration.prediction import load_plan_counts, load_sampled_errors
     from workbench.speedup.calibration.what_if import parse_factors
@@ -173,8 +176,16 @@ def qualify(
     from workbench.speedup.fleet.fleet_logs import open_default_cache
     from workbench.speedup.fleet.fleet_reader import FleetFilters, measure_fleet
     from workbench.speedup.fleet.qualification import QualificationTerms, qualify_applications
+    from workbench.speedup.fleet.spark_fleet import SparkOptions
+    from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE, PREDICTIONS
 
-    paths = [path for given in [*(logs or []), *(eventlogs or [])] for path in _expand_list(given)]
+    paths: list[str] = []
+    for path in [*(logs or []), *(eventlogs or [])]:
+        if path.startswith("@"):
+            lines = read_text_file(path[1:], noun="list of event logs", error_type=ConfigError).splitlines()
+            paths += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        else:
+            paths.append(path)
     if not paths:
         raise ConfigError("no event log given", do="workbench speedup qualify LOG --factors factors.json")
     is_seed_file = factors is not None and factors.suffix.lower() == ".csv"
@@ -198,9 +209,13 @@ def qualify(
     filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
     terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
-    spark = _build_spark_options(backend, master, conf, results, reuse=cache)
-    if spark is not None and jobs is not None:
-        raise ConfigError("only the local backend reads it", where="--jobs", do="--master local[N], or remove it")
+    spark = None
+    if backend is Backend.spark:
+        spark = SparkOptions(master, parse_pairs(conf or [], "--conf"), results, cache)
+        if jobs is not None:
+            raise ConfigError("only the local backend reads it", where="--jobs", do="--master local[N], or remove it")
+    elif unused := [flag for flag, value in (("--master", master), ("--conf", conf), ("--results", results)) if value]:
+        raise ConfigError("only the Spark backend reads it", where=unused[0], do="add --backend spark")
     with show_progress_count("logs read") as progress:
         fleet = measure_fleet(
             paths,
@@ -214,12 +229,18 @@ def qualify(
         model, fleet.applications, fleet.measured, terms, overrides=overrides, plans=plans, samples=samples
     )
     if out is not None:
-        _write_run(out, result, overrides)
+        run = run_folder.start_run(
+            "speedup", folder=out, title="Qualification", config={"set": overrides}, command="workbench speedup qualify"
+        )
+        run.write_table(APPLICATIONS, result.applications)
+        run.write_table(OPERATORS_AT_STAKE, result.operators_at_stake)
+        run.write_table(PREDICTIONS, result.predictions)
+        run.write_table(BOOKS, result.books)
+        run.conclude("invalid" if result.reasons else "valid", result.reasons, result.answer, details=result.details)
+    frames = ("applications", "predictions", "operators_at_stake", "repeated", "books")
     document: dict[str, object] = {"answer": result.answer, "details": result.details, "out": out}
-    document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
-    document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
-    document |= {"operators_at_stake": result.operators_at_stake.to_dicts(), "repeated": result.repeated.to_dicts()}
-    document |= {"books": result.books.to_dicts()}
+    document |= {name: getattr(fleet, name) for name in ("n_read", "n_cached", "n_filtered")}
+    document |= {name: getattr(result, name).to_dicts() for name in frames}
     finish_command(
         lambda: _print_ranking(result, fleet, why=why, per_sql=per_sql),
         document,
@@ -227,48 +248,6 @@ def qualify(
         is_valid=not result.reasons and not result.damaged,
         written=[out] if out else [],
     )
-
-
-def _expand_list(path: str) -> list[str]:
-    """Read the log paths in a file, one on each line, for `@FILE`; any other path is returned itself."""
-    from workbench.core.data_files import read_text_file
-    from workbench.core.errors import ConfigError
-
-    if not path.startswith("@"):
-        return [path]
-    lines = read_text_file(path[1:], noun="list of event logs", error_type=ConfigError).splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-
-
-def _build_spark_options(
-    backend: Backend, master: str | None, conf: list[str] | None, results: str | None, *, reuse: bool
-) -> SparkOptions | None:
-    """Options of the Spark backend; null for another backend, which refuses them."""
-    from workbench.core.errors import ConfigError
-    from workbench.core.field_options import parse_pairs
-    from workbench.speedup.fleet.spark_fleet import SparkOptions
-
-    given = {"--master": master, "--conf": conf, "--results": results}
-    if backend is not Backend.spark:
-        if unused := [flag for flag, value in given.items() if value]:
-            raise ConfigError("only the Spark backend reads it", where=unused[0], do="add --backend spark")
-        return None
-    return SparkOptions(master, parse_pairs(conf or [], "--conf"), results, reuse)
-
-
-def _write_run(out: Path, result: Qualification, overrides: dict[str, float]) -> None:
-    from workbench.core.books import BOOKS
-    from workbench.runs import run_folder
-    from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE, PREDICTIONS
-
-    run = run_folder.start_run(
-        "speedup", folder=out, title="Qualification", config={"set": overrides}, command="workbench speedup qualify"
-    )
-    run.write_table(APPLICATIONS, result.applications)
-    run.write_table(OPERATORS_AT_STAKE, result.operators_at_stake)
-    run.write_table(PREDICTIONS, result.predictions)
-    run.write_table(BOOKS, result.books)
-    run.conclude("invalid" if result.reasons else "valid", result.reasons, result.answer, details=result.details)
 
 
 def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, per_sql: bool) -> None:
