@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from workbench import live
 from workbench.core.errors import ConfigError
-from workbench.live.form import ADDED, WHOLE_MODEL, check_values
+from workbench.live.form import WHOLE_MODEL, added_field, check_values
 
 
 class Settings(BaseModel):
@@ -58,7 +58,7 @@ def test_a_parameter_that_the_notebook_lacks_is_named() -> None:
 
 def test_a_parameter_that_came_later_has_its_default_in_a_notebook_that_was_kept() -> None:
     class Later(Settings):
-        added: int = Field(default=7, json_schema_extra=ADDED)
+        added: int = added_field(7, "Came later.")
 
     given = {"rows": 1, "counts": [1], "name": "x"}
     assert live.configure_notebook("x", Later, given).added == 7

@@ -17,7 +17,7 @@ from workbench.core.samples import find_sample
 from workbench.core.schema import StrictModel, validate_model
 from workbench.execution import parameters
 from workbench.live.file_picker import Pick
-from workbench.live.form import ADDED, FieldGroup
+from workbench.live.form import FieldGroup, added_field
 from workbench.stats.littles_law import count_users_at_once
 
 HOURS_PER_DAY = 24
@@ -254,12 +254,7 @@ class PlanConfig(StrictModel):
     price_per_gpu_h: Price | None = Field(
         default=None, description="Price of a GPU of a node per hour; give one of the two."
     )
-    currency: str = Field(
-        default="",
-        max_length=12,
-        description="Currency of the prices, shown with costs; empty: none.",
-        json_schema_extra=ADDED,
-    )
+    currency: str = added_field("", "Currency of the prices, shown with costs; empty: none.", max_length=12)
     jobs_arrive_within_s: float = Field(
         default=600.0, gt=0, le=3600, description="Seconds within which the jobs of an hour arrive."
     )
@@ -273,12 +268,8 @@ class PlanConfig(StrictModel):
         description="Variation of days: 9 of 10 have jobs within this factor of the plan; 1: no variation.",
     )
     users_spread: float = Field(default=1.1, ge=1, le=100, description="The same for users.")
-    shortage_factor: float = Field(
-        default=19.0,
-        gt=0,
-        le=1e6,
-        description="Cost of a node that is missing at the peak over that of an idle one; 19: nodes at P95.",
-        json_schema_extra=ADDED,
+    shortage_factor: float = added_field(
+        19.0, "Cost of a node that is missing at the peak over that of an idle one; 19: nodes at P95.", gt=0, le=1e6
     )
     draws: int = Field(default=10_000, ge=100, le=50_000, description="Draws of the inputs.")
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="Seed of all random numbers.")

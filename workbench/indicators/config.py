@@ -12,7 +12,7 @@ from workbench.indicators.measurement.session_config import SessionConfig, sessi
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest, build_request
 from workbench.indicators.recommendation.unit_pipeline import RecommendationType
 from workbench.live.file_picker import Pick
-from workbench.live.form import ADDED, FieldGroup
+from workbench.live.form import FieldGroup, added_field
 
 if TYPE_CHECKING:
     from workbench.indicators.history.history_points import HistoryFilter
@@ -41,22 +41,12 @@ class NotebookConfig(StrictModel):
     session: Annotated[str, _SESSION] = Field(default=SAMPLE, description="Folder of a recorded session.")
     live: bool = Field(default=False, description="Measure now, instead of reading a session.")
     stacks: list[str] = Field(default=[], description="Live: requirements, one stack each; the first is the baseline.")
-    stack_files: Annotated[list[str], _STACKS] = Field(
-        default=[], description="Live: stacks files or matrices.", json_schema_extra=ADDED
-    )
-    environments: list[str] = Field(
-        default=[], description="Live: existing environments, NAME=PATH each.", json_schema_extra=ADDED
-    )
+    stack_files: Annotated[list[str], _STACKS] = added_field([], "Live: stacks files or matrices.")
+    environments: list[str] = added_field([], "Live: existing environments, NAME=PATH each.")
     indicators: list[str] = Field(default=[], description="Live: indicators to measure, NAME:p=v,p=v.")
-    script: Annotated[list[str], _SCRIPT] = Field(
-        default=[], description="Live: scripts that print a document.", json_schema_extra=ADDED
-    )
-    pytest: Annotated[list[str], _SCRIPT] = Field(
-        default=[], description="Live: suites of pytest-benchmark.", json_schema_extra=ADDED
-    )
-    pyperf: Annotated[list[str], _SCRIPT] = Field(
-        default=[], description="Live: scripts that run pyperf.Runner.", json_schema_extra=ADDED
-    )
+    script: Annotated[list[str], _SCRIPT] = added_field([], "Live: scripts that print a document.")
+    pytest: Annotated[list[str], _SCRIPT] = added_field([], "Live: suites of pytest-benchmark.")
+    pyperf: Annotated[list[str], _SCRIPT] = added_field([], "Live: scripts that run pyperf.Runner.")
     rounds: list[int] = Field(default=[], description="Live: rounds after which to look and stop early; empty: chosen.")
     threads: int = Field(default=1, ge=1, le=1024, description="Live: threads that libraries may use.")
     mix: str = Field(default="", description="metric=weight,…; empty: equal weights.")

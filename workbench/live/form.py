@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 WHOLE_MODEL = ""
 """Key of a problem that belongs to no single field."""
 _MAX_VALUE_CHARS = 80
-ADDED: JsonDict = {"added": True}
-"""Mark of a field that notebooks of earlier versions lack: `Field(..., json_schema_extra=ADDED)`."""
+_ADDED: JsonDict = {"added": True}
 Kind = Literal["choice", "truth", "whole", "number", "text", "list", "json"]
 _KIND_OF_TYPE: dict[Any, Kind] = {bool: "truth", int: "whole", float: "number", str: "text"}
 LABEL_PX = 165
@@ -61,6 +60,13 @@ class FieldGroup:
     def mode_note(self) -> str:
         """Condition under which the group is used, in words; empty when it is always used."""
         return f"used with {self.when}" if self.when else f"used without {self.unless}" if self.unless else ""
+
+
+def added_field(default: Any, description: str, **rules: Any) -> Any:
+    """A field that notebooks of earlier versions lack: without its name there, its default holds."""
+    from pydantic import Field
+
+    return Field(default, description=description, json_schema_extra=_ADDED, **rules)
 
 
 def list_groups(model: type[BaseModel]) -> tuple[FieldGroup, ...]:
@@ -120,10 +126,10 @@ class FoldedFields:
 def select_values(model: type[BaseModel], namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Select the values of a model's fields from a notebook's names.
 
-    A field that is marked with `ADDED` came later than notebooks that people keep: where its name is missing, its
-    default holds. Any other missing name is an error, because it may be a misspelt one.
+    An `added_field` came later than notebooks that people keep: where its name is missing, its default holds. Any
+    other missing name is an error, because it may be a misspelt one.
     """
-    added = {name for name, field in model.model_fields.items() if field.json_schema_extra == ADDED}
+    added = {name for name, field in model.model_fields.items() if field.json_schema_extra == _ADDED}
     if missing := [name for name in model.model_fields if name not in namespace and name not in added]:
         do = "run the parameters cell first, or add them to it"
         raise ConfigError("the notebook lacks parameters", where="parameters cell", found=missing, do=do)

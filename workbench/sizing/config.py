@@ -18,7 +18,7 @@ from workbench.core.field_options import parse_numbers, setting
 from workbench.core.host import is_loopback
 from workbench.core.schema import StrictModel, validate_model
 from workbench.live.file_picker import Pick
-from workbench.live.form import ADDED, FieldGroup
+from workbench.live.form import FieldGroup, added_field
 from workbench.sizing.estimation import metrics
 from workbench.sizing.load.arrival_processes import ArrivalName
 from workbench.sizing.load.level_ladder import Ladder
@@ -385,22 +385,10 @@ class NotebookConfig(StrictModel):
     )
 
     users: float = Field(gt=0, description="Load to serve: users, or arrivals per second in open loops.")
-    users_per_hour: float | None = Field(
-        default=None, gt=0, description="Sessions that begin in an hour, instead of users.", json_schema_extra=ADDED
-    )
-    session_length_s: float | None = Field(
-        default=None, gt=0, description="Their length. Default: by turns and think time.", json_schema_extra=ADDED
-    )
-    turns: int = Field(
-        default=1, ge=1, le=1000, description="Turns of a session (openai, simulator).", json_schema_extra=ADDED
-    )
-    think_time_s: float = Field(
-        default=0.0,
-        ge=0,
-        le=86_400,
-        description="Mean think time of a user between requests, in seconds.",
-        json_schema_extra=ADDED,
-    )
+    users_per_hour: float | None = added_field(None, "Sessions that begin in an hour, instead of users.", gt=0)
+    session_length_s: float | None = added_field(None, "Their length. Default: by turns and think time.", gt=0)
+    turns: int = added_field(1, "Turns of a session (openai, simulator).", ge=1, le=1000)
+    think_time_s: float = added_field(0.0, "Mean think time of a user between requests, in seconds.", ge=0, le=86_400)
     goals: list[str] = Field(min_length=1, description="Goals that must all hold: p95<=6, 'ttft p99<=300ms'.")
     gpu_counts: list[Gpus] = Field(default=[1], min_length=1, description="GPU counts to measure, each once.")
     service: list[str] = Field(default=[], description="Fields of the simulated service, NAME=VALUE each.")
@@ -410,20 +398,14 @@ class NotebookConfig(StrictModel):
     function: str = Field(default="", description="Live: module:function, an async callable that takes a prompt.")
     target_confirm: str = Field(default="", description="Live: host of the url again, unless it is this machine.")
     header_env: list[str] = Field(default=[], description="Live: HEADER=VARIABLE, an environment variable each.")
-    trace: Annotated[str, _TRACE] = Field(
-        default="",
-        description="Recorded traffic to replay; users is then a rate per second.",
-        json_schema_extra=ADDED,
-    )
+    trace: Annotated[str, _TRACE] = added_field("", "Recorded traffic to replay; users is then a rate per second.")
     settings: list[str] = Field(default=[], description="More fields of SweepConfig, NAME=VALUE each.")
     time_scale: float = Field(default=0.05, gt=0, le=10, description="Live simulator: factor on its times and limits.")
     sweep: Annotated[list[str], _SWEEP] = Field(
         default=[], description="Folders of stored sweeps; nothing is measured."
     )
     gpu_price_per_h: float | None = Field(default=None, ge=0, description="Price of a GPU per hour.")
-    currency: str = Field(
-        default="", max_length=12, description="Its currency, shown with costs.", json_schema_extra=ADDED
-    )
+    currency: str = added_field("", "Its currency, shown with costs.", max_length=12)
     truth_runs: int = Field(default=3, ge=0, le=100, description="Virtual time: long runs per GPU count tried.")
     seed: int = Field(default=0, ge=0, description="Random seed.")
 

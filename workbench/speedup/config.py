@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 from workbench.core.schema import StrictModel
 from workbench.eventlog.config import EVENT_LOG, EVENT_LOGS
 from workbench.live.file_picker import Pick
-from workbench.live.form import ADDED, FieldGroup
+from workbench.live.form import FieldGroup, added_field
 
 _RECORDING = Pick("recording", folders=("recording.json",))
 _FACTORS = Pick("factor model", files=("*.json",))
@@ -42,23 +42,13 @@ class PairConfig(StrictModel):
     )
     baseline: str = Field(default="", description="Baseline side; the recording's first if empty.")
     candidate: str = Field(default="", description="Candidate side; the recording's second if empty.")
-    record: bool = Field(
-        default=False, description="Record a pair with this machine's Spark now.", json_schema_extra=ADDED
-    )
-    engines: list[str] = Field(
-        default=["spark", "comet"], description="Record: two engines, baseline first.", json_schema_extra=ADDED
-    )
-    suite: str = Field(default="tpch", description="Record: tpch, tpcds, or FILE.sql.", json_schema_extra=ADDED)
-    only: list[str] = Field(default=[], description="Record: queries to take, all if empty.", json_schema_extra=ADDED)
-    scale: float = Field(
-        default=0.1, gt=0, le=1000, description="Record: scale factor of tpch and tpcds.", json_schema_extra=ADDED
-    )
-    sessions: int = Field(
-        default=5, ge=1, le=100, description="Record: sessions per engine, each a fresh JVM.", json_schema_extra=ADDED
-    )
-    seed_method: bool = Field(
-        default=False, description="Also predict by RAPIDS' own scripts.", json_schema_extra=ADDED
-    )
+    record: bool = added_field(False, "Record a pair with this machine's Spark now.")
+    engines: list[str] = added_field(["spark", "comet"], "Record: two engines, baseline first.")
+    suite: str = added_field("tpch", "Record: tpch, tpcds, or FILE.sql.")
+    only: list[str] = added_field([], "Record: queries to take, all if empty.")
+    scale: float = added_field(0.1, "Record: scale factor of tpch and tpcds.", gt=0, le=1000)
+    sessions: int = added_field(5, "Record: sessions per engine, each a fresh JVM.", ge=1, le=100)
+    seed_method: bool = added_field(False, "Also predict by RAPIDS' own scripts.")
     query: str = Field(default="", description="Query whose steps are shown first; the longest if empty.")
     set_factors: list[str] = Field(default=[], description="What-if factors, Operator=1.5 each.")
     level: float = Field(default=0.9, gt=0.5, lt=1, description="Confidence level of the intervals.")
