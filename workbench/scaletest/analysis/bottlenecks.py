@@ -9,8 +9,9 @@ about a rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import polars as pl
 from workbench.core.formats import format_seconds
 from workbench.scaletest.analysis.room import Room
 from workbench.scaletest.analysis.room_limits import RoomLimit, find_room_limit
-from workbench.scaletest.analysis.server_pressure import find_limiter_wait, find_slow_calls
+from workbench.scaletest.analysis.server_pressure import SlowCalls, find_limiter_wait, find_slow_calls
 from workbench.scaletest.analysis.stage_waits import (
     MIN_DELAY_S,
     MIN_PLATEAU_S,
@@ -205,11 +206,17 @@ def find_bottlenecks(
         if finding is None and _find_quota(step, waits, refusals) is not None:
             stretch, finding = _span_waiting(waits, passages.end_s), WaitFinding("holds back")
         if finding is not None:
-            stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods, refusals)
-            rows.append(_build_row(stage, evidence))
+            stretch = stretch or _span_stretch(waits)
+            stage = _Stage(step, waits, stretch, finding, where, pods, refusals, evidence.within(stretch))
+            # What holds it back: the first of the verdicts that applies.
+            kind, describe = next((kind, text) for kind, applies, text in _VERDICTS if applies(stage))
+            rows.append(_build_row(stage, kind, describe(stage)))
     for stop in sorted(stops, key=lambda each: each.begin_s - each.end_s):
         if stop.step not in {row["step"] for row in rows}:
-            rows.append(_build_stop_row(stop))
+            figures = dict.fromkeys(("rate_per_s", "low_per_s", "high_per_s", "variation", "delay_s"), 0.0)
+            times = {"begin_s": stop.begin_s, "end_s": stop.end_s, "backlog": float(stop.waiting)}
+            told = {"step": stop.step, "kind": STOPPED, "counted": "pods", "sentence": f"{describe_stop(stop)}."}
+            rows.append(told | figures | times)
     frame = LIMITS.frame(rows)
     first = pl.col("kind").is_in([*HELD_BACK, STOPPED])
     return frame.sort([first, pl.col("end_s") - pl.col("begin_s")], descending=True)
@@ -236,25 +243,6 @@ def _leave_out(waits: StageWaits, stops: Sequence[Pause]) -> StageWaits:
     for stop in stops:
         kept &= (waits.left_s <= stop.begin_s) | (waits.came_s >= stop.through_s)
     return StageWaits(waits.came_s[kept], waits.left_s[kept])
-
-
-def _build_stop_row(stop: Pause) -> dict[str, Any]:
-    """Row of table LIMITS of a time in which a stage stood still."""
-    row: dict[str, Any] = dict.fromkeys(LIMITS.schema())
-    return row | {
-        "step": stop.step,
-        "kind": STOPPED,
-        "rate_per_s": 0.0,
-        "low_per_s": 0.0,
-        "high_per_s": 0.0,
-        "counted": "pods",
-        "begin_s": stop.begin_s,
-        "end_s": stop.end_s,
-        "backlog": float(stop.waiting),
-        "variation": 0.0,
-        "delay_s": 0.0,
-        "sentence": f"{describe_stop(stop)}.",
-    }
 
 
 def describe_stop(stop: Pause) -> str:
@@ -312,7 +300,7 @@ def _span_waiting(waits: StageWaits, end_s: float) -> Stretch:
 
 @dataclass(frozen=True)
 class _Stage:
-    """A stage with what was found of it."""
+    """A stage with what was found of it; `evidence` is that of the seconds of its stretch."""
 
     step: str
     waits: StageWaits
@@ -321,6 +309,7 @@ class _Stage:
     where: Room
     pods: pl.DataFrame | None
     refusals: pl.DataFrame | None
+    evidence: ServerEvidence
 
     @property
     def full(self) -> float:
@@ -329,20 +318,49 @@ class _Stage:
             return 0.0
         return self.where.full_fraction(self.stretch.begin_s, self.stretch.end_s)
 
-    @property
-    def unfit(self) -> float:
-        """Share of the pods that waited in the stretch of which the scheduler said that no node fits."""
-        if self.step != SCHEDULED or self.pods is None or "unschedulable" not in self.pods.columns:
-            return 0.0
-        left_s = pl.col("scheduled_s").fill_null(np.inf)
-        inside = (pl.col("created_s") < self.stretch.end_s) & (left_s > self.stretch.begin_s)
-        waiting = self.pods.filter(inside & (left_s - pl.col("created_s") >= 0.5))
-        return float(waiting["unschedulable"].mean() or 0.0) if waiting.height else 0.0  # type: ignore[arg-type]
+    @cached_property
+    def room_limit(self) -> RoomLimit | None:
+        """The room that held pods back in most of the stretch, or, by the scheduler, most of the pods."""
+        pods, stretch = self.pods, self.stretch
+        if self.step != SCHEDULED or pods is None or self.finding.nature == "delay":
+            return None
+        if self.full < FULL:
+            if "unschedulable" not in pods.columns:
+                return None
+            left_s = pl.col("scheduled_s").fill_null(np.inf)
+            inside = (pl.col("created_s") < stretch.end_s) & (left_s > stretch.begin_s)
+            waiting = pods.filter(inside & (left_s - pl.col("created_s") >= 0.5))
+            if (waiting["unschedulable"].mean() or 0.0) < FULL:  # type: ignore[operator]
+                return None
+        return find_room_limit(self.where, pods, stretch.begin_s, stretch.end_s)
 
-    def find_room_limit(self) -> RoomLimit:
-        """The room that held pods back in the stretch."""
-        assert self.pods is not None
-        return find_room_limit(self.where, self.pods, self.stretch.begin_s, self.stretch.end_s)
+    @cached_property
+    def pod_quota(self) -> str | None:
+        """The quota that refused the pods of most workloads that waited for theirs."""
+        return _find_quota(self.step, self.waits, self.refusals)
+
+    @property
+    def waits_for_quota(self) -> bool:
+        """Whether workloads were suspended or gated, and released more slowly than they came or no more."""
+        released = self.step == RELEASED and bool(np.isfinite(self.waits.left_s).any())
+        return released and self.finding.nature in ("holds back", "stopped")
+
+    @cached_property
+    def slow_calls(self) -> SlowCalls | None:
+        """The calls of the stage's work, where the API server took long for each."""
+        calls = self.evidence.requests.filter(_does_work(self.step))
+        return find_slow_calls(calls, self.evidence.pressure, over_s=self.stretch.end_s - self.stretch.begin_s)
+
+    @cached_property
+    def client_limit(self) -> dict[str, Any]:
+        """Columns of table LIMITS of the client at its limit; empty if there is none.
+
+        By its requests, and where these were not slow, by its own metrics.
+        """
+        if self.finding.nature != "holds back" or self.step == RELEASED:
+            return {}
+        limit = _find_client_limit(self.step, self.stretch, self.evidence)
+        return limit if limit or self.slow_calls else _find_limiter(self.step, self.evidence)
 
 
 def _find_quota(step: str, waits: StageWaits, refusals: pl.DataFrame | None) -> str | None:
@@ -357,29 +375,13 @@ def _find_quota(step: str, waits: StageWaits, refusals: pl.DataFrame | None) -> 
     return read_quota(by_quota["reason"].drop_nulls().to_list())
 
 
-def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
-    """Classify the bottleneck of a stage and build its row of table LIMITS: rates in pods/s, times in seconds."""
-    stretch, nature = stage.stretch, stage.finding.nature
-    stretch_evidence = evidence.within(stretch)
-    inside = stretch_evidence.requests
-    crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
-    room_limit = stage.find_room_limit() if crowded else None
-    quota = _find_quota(stage.step, stage.waits, stage.refusals)
-    limit: dict[str, Any] = {}
-    slow = None
-    if not crowded and quota is None and nature == "holds back" and stage.step != RELEASED:
-        limit = _find_client_limit(stage.step, stretch, inside, stretch_evidence.components)
-        calls = inside.filter(_does_work(stage.step))
-        slow = (
-            None if limit else find_slow_calls(calls, stretch_evidence.pressure, over_s=stretch.end_s - stretch.begin_s)
-        )
-        limit = limit if limit or slow else _find_limiter(stage.step, stretch_evidence)
-    is_queue = stage.step == RELEASED and bool(np.isfinite(stage.waits.left_s).any())
-    bound = CLIENT_LIMIT if limit else SLOW_CALLS if slow else QUOTA if is_queue else BOTTLENECK
-    kinds = {"holds back": bound, "delay": DELAY, "queue": QUEUE}
-    kinds["stopped"] = QUOTA if is_queue else STOPPED
-    kind = NO_ROOM if crowded else QUOTA if quota is not None else kinds.get(nature, UNCLEAR)
-    rate, low, high = stretch.rate
+def _build_row(stage: _Stage, kind: str, sentence: str) -> dict[str, Any]:
+    """Row of table LIMITS of a stage: rates in pods/s, times in seconds."""
+    rate, low, high = stage.stretch.rate
+    base_s = stage.finding.base_s
+    if kind in (CLIENT_LIMIT, SLOW_CALLS, BOTTLENECK) and base_s >= 1.0:
+        # A delay that was there before anything queued, and is none of it.
+        sentence += f" A delay of {format_seconds(base_s)} is in each wait, at any rate."
     row: dict[str, Any] = {
         "step": stage.step,
         "kind": kind,
@@ -387,47 +389,26 @@ def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
         "low_per_s": low,
         "high_per_s": high,
         "counted": "pods",
-        "begin_s": stretch.begin_s,
-        "end_s": stretch.end_s,
-        "backlog": stretch.backlog,
-        "variation": stretch.variation,
-        "delay_s": stage.finding.median_s if kind == DELAY else stage.finding.base_s,
-        "client": None,
-        "requests_per_s": None,
-        "requests_low_per_s": None,
-        "requests_high_per_s": None,
-        "configured_per_s": None,
-        "call_s": slow.call_s if slow else None,
-        "cause": room_limit.name if room_limit else quota or (slow.cause if slow else None),
-        "resource": room_limit.resource if room_limit else None,
+        "begin_s": stage.stretch.begin_s,
+        "end_s": stage.stretch.end_s,
+        "backlog": stage.stretch.backlog,
+        "variation": stage.stretch.variation,
+        "delay_s": stage.finding.median_s if kind == DELAY else base_s,
+        "sentence": sentence,
     }
-    if room_limit is not None:
-        return row | {"sentence": _describe_room(stage, room_limit)}
-    if quota is not None:
-        pod_quota = (
-            f"{_describe_plateau(stage)}: {quota} refused the pods until others had ended; this says nothing about the "
-            "speed of controllers or scheduler."
-        )
-        return row | {"sentence": pod_quota}
-    if kind in _CAUSES:
-        return row | {"sentence": _CAUSES[kind](stage)}
-    slow_text = f"{slow.text}; {_WHO[stage.step]} waited for them." if slow else ""
-    cause = _describe_client_limit(limit) if limit else slow_text or _describe_stage(stage, inside)
-    # A delay that was there before anything queued, and is none of it.
-    base_s = stage.finding.base_s
-    base = f" A delay of {format_seconds(base_s)} is in each wait, at any rate." if base_s >= 1.0 else ""
-    return row | limit | {"sentence": f"{_describe_plateau(stage)}: {cause}{base}"}
+    if kind == NO_ROOM and stage.room_limit is not None:
+        return row | {"cause": stage.room_limit.name, "resource": stage.room_limit.resource}
+    if kind == SLOW_CALLS and stage.slow_calls is not None:
+        return row | {"cause": stage.slow_calls.cause, "call_s": stage.slow_calls.call_s}
+    return row | (stage.client_limit if kind == CLIENT_LIMIT else {"cause": stage.pod_quota})
 
 
-def _find_client_limit(
-    step: str, stretch: Stretch, inside: pl.DataFrame, components: Sequence[Component]
-) -> dict[str, Any]:
+def _find_client_limit(step: str, stretch: Stretch, evidence: ServerEvidence) -> dict[str, Any]:
     """Find the client that does the stage's work and sends requests at its limit.
-
-    `inside`: Rows of table REQUESTS in the whole seconds of the stretch.
 
     Returns: Columns of table LIMITS; empty if there is none.
     """
+    inside, components = evidence.requests, evidence.components
     workers = inside.filter(_does_work(step)).group_by("client").agg(pl.col("requests").sum())
     for client in workers.sort("requests", "client", descending=[True, False])["client"].head(3):
         component = find_component(client, components)
@@ -516,11 +497,20 @@ def _describe_plateau(stage: _Stage) -> str:
     )
 
 
-def _describe_room(stage: _Stage, limit: RoomLimit) -> str:
+def _describe_room(stage: _Stage) -> str:
+    limit = stage.room_limit
+    assert limit is not None
     taken = f" ({limit.figures})" if limit.figures else ""
     return (
         f"{_describe_plateau(stage)}: pods waited for room, bound by {limit.name}{taken}; "
         "this says nothing about the scheduler's speed."
+    )
+
+
+def _describe_pod_quota(stage: _Stage) -> str:
+    return (
+        f"{_describe_plateau(stage)}: {stage.pod_quota} refused the pods until others had ended; this says nothing "
+        "about the speed of controllers or scheduler."
     )
 
 
@@ -582,39 +572,49 @@ def _describe_unclear(stage: _Stage) -> str:
     )
 
 
-_CAUSES = {
-    QUOTA: _describe_quota,
-    DELAY: _describe_delay,
-    QUEUE: _describe_queue,
-    STOPPED: _describe_stop,
-    UNCLEAR: _describe_unclear,
-}
-
-
-def _describe_client_limit(row: dict[str, Any]) -> str:
-    """Name the client that its own request limit held back, and the remedy; `row` is one of table LIMITS."""
+def _describe_client_limit(stage: _Stage) -> str:
+    """Name the client that its own request limit held back, and the remedy."""
+    row = stage.client_limit
     if row.get("requests_per_s") is None:
         limit = "" if row["configured_per_s"] is None else f" of {row['configured_per_s']:g}/s"
-        return (
-            f"{row['client']} waited for its own client limit{limit} ({row['cause']}, by its metrics). Raise "
-            "kube-api-qps of this component before you judge the cluster."
+        text = f"{row['client']} waited for its own client limit{limit} ({row['cause']}, by its metrics)"
+    else:
+        text = (
+            f"{row['client']} made {row['requests_per_s']:.3g} requests/s "
+            f"[{row['requests_low_per_s']:.3g}, {row['requests_high_per_s']:.3g}], which is its client limit of "
+            f"{row['configured_per_s']:g}/s"
         )
-    return (
-        f"{row['client']} made {row['requests_per_s']:.3g} requests/s "
-        f"[{row['requests_low_per_s']:.3g}, {row['requests_high_per_s']:.3g}], which is its client limit of "
-        f"{row['configured_per_s']:g}/s. Raise kube-api-qps of this component before you judge the cluster."
-    )
+    return f"{_describe_plateau(stage)}: {text}. Raise kube-api-qps of this component before you judge the cluster."
 
 
-def _describe_stage(stage: _Stage, inside: pl.DataFrame) -> str:
-    """Sentence for a stage that did no more though no client limit explains it.
+def _describe_slow_calls(stage: _Stage) -> str:
+    slow = stage.slow_calls
+    assert slow is not None
+    return f"{_describe_plateau(stage)}: {slow.text}; {_WHO[stage.step]} waited for them."
 
-    `inside`: its requests in the audit log.
-    """
+
+def _describe_stage(stage: _Stage) -> str:
+    """Sentence for a stage that did no more though no client limit explains it."""
     clients = (
         "No client that does this work was at its known limit."
-        if inside.height
+        if stage.evidence.requests.height
         else "Without an audit log the cause may be a client limit."
     )
     some = f" Pods waited for room in {100 * stage.full:.0f} % of this time." if stage.full else ""
-    return f"{_WHO[stage.step]} did no more. {clients}{some}"
+    return f"{_describe_plateau(stage)}: {_WHO[stage.step]} did no more. {clients}{some}"
+
+
+# What a stage is found to be: the first that applies, and the sentence on it.
+_VERDICTS: tuple[tuple[str, Callable[[_Stage], object], Callable[[_Stage], str]], ...] = (
+    (NO_ROOM, lambda stage: stage.room_limit, _describe_room),
+    (QUOTA, lambda stage: stage.pod_quota, _describe_pod_quota),
+    (QUOTA, lambda stage: stage.waits_for_quota, _describe_quota),
+    (DELAY, lambda stage: stage.finding.nature == "delay", _describe_delay),
+    (QUEUE, lambda stage: stage.finding.nature == "queue", _describe_queue),
+    (STOPPED, lambda stage: stage.finding.nature == "stopped", _describe_stop),
+    (UNCLEAR, lambda stage: stage.finding.nature == "unclear", _describe_unclear),
+    # What is left holds back.
+    (CLIENT_LIMIT, lambda stage: stage.client_limit, _describe_client_limit),
+    (SLOW_CALLS, lambda stage: stage.step != RELEASED and stage.slow_calls, _describe_slow_calls),
+    (BOTTLENECK, lambda _: True, _describe_stage),
+)

@@ -45,32 +45,17 @@ def build_answer(analysis: RunFigures) -> str:
     if silent := analysis.unfinished.filter(pl.col("silent"))["sentence"].to_list():
         return fit_answer(f"No rate: {silent[0]}.", f"No rate: {silent[0].partition(';')[0].partition(' (')[0]}.")
     rate, bound = analysis.sustainable, find_bound(analysis)
-    wait = _summarize_waiting(analysis)
+    wait, _ = _describe_waiting(analysis)
     if rate.words is not None:
         claim = f"{rate.words[0].upper()}{rate.words[1:]} sustained"
-        cause = "" if bound is None or rate.high_per_s is None else f", bound by {_shorten_bound(bound)}"
+        # The bound without its figures and causes.
+        cause = (bound or "").partition(" (")[0].partition(", which")[0].partition(": ")[0]
+        cause = f", bound by {cause}" if cause and rate.high_per_s is not None else ""
         return fit_answer(f"{claim}{cause}; {wait}.", f"{claim}; {wait}.", f"{claim}.")
-    ceiling, offered = analysis.ceiling, analysis.ramp["offered_per_s"].max()
-    if ceiling is not None and isinstance(offered, float) and ceiling.pods_per_s < offered:
-        name = name_resource(ceiling.resource)
-        allowed = f"{ceiling.pods_per_s:.3g} pods/s of the {offered:.3g} offered"
-        claim = f"The {name} allow{'' if name.endswith('s') else 's'} {allowed}"
-        return fit_answer(f"{claim}; the scheduler's own rate is not known.", f"{claim}.")
+    if allowed := _describe_ceiling(analysis):
+        return fit_answer(f"{allowed}; the scheduler's own rate is not known.", f"{allowed}.")
     reason = rate.reason.partition(": ")[0].partition("; ")[0]
     return fit_answer(f"No sustained rate: {reason}; {wait}.", f"No sustained rate: {reason}.", f"No rate; {wait}.")
-
-
-def _summarize_waiting(analysis: RunFigures) -> str:
-    for share, who in ((0.95, "95 %"), (0.5, "half")):
-        duration_s = analysis.quantile("due to scheduled", share)
-        if duration_s is not None:
-            return f"{who} scheduled within {format_seconds(duration_s)}"
-    return "most were never scheduled" if analysis.steps.height else "nothing was scheduled"
-
-
-def _shorten_bound(bound: str) -> str:
-    """What bounds the rate without its figures and causes."""
-    return bound.partition(" (")[0].partition(", which")[0].partition(": ")[0]
 
 
 def build_explanation(analysis: RunFigures) -> str:
@@ -83,20 +68,16 @@ def build_explanation(analysis: RunFigures) -> str:
     first = [found.sentence for found in (analysis.others, analysis.node_losses) if found is not None]
     stopped = [describe_stop(stop) for stop in analysis.stops]
     lost = "".join(f"{sentence}. " for sentence in [*first, *stopped])
-    if silent:
-        return f"{lost}No rate: {silent[0]}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
-    return f"{lost}{_describe_rate(analysis)}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
+    rate = f"No rate: {silent[0]}" if silent else _describe_rate(analysis)
+    return f"{lost}{rate}. {_describe_waiting(analysis)[1]}{_describe_caveats(analysis)}."
 
 
 def _describe_rate(analysis: RunFigures) -> str:
     rate, bound = analysis.sustainable, find_bound(analysis)
-    ceiling, offered = analysis.ceiling, analysis.ramp["offered_per_s"].max()
-    # Above what was offered, it limited nothing over the whole test.
-    if rate.words is None and ceiling is not None and isinstance(offered, float) and ceiling.pods_per_s < offered:
-        name = name_resource(ceiling.resource)
+    ceiling = _describe_ceiling(analysis)
+    if rate.words is None and ceiling is not None and analysis.ceiling is not None:
         return (
-            f"The {name} allow{'' if name.endswith('s') else 's'} {ceiling.pods_per_s:.3g} pods/s of the "
-            f"{offered:.3g} offered ({ceiling.text}){_describe_bound(rate, bound)}; "
+            f"{ceiling} ({analysis.ceiling.text}){_describe_bound(rate, bound)}; "
             "the scheduler's own rate is not decided, because pods waited for room"
         )
     throttled = describe_throttling(analysis.submissions)
@@ -106,6 +87,16 @@ def _describe_rate(analysis: RunFigures) -> str:
     rows = analysis.limits.filter((pl.col("step") == STARTED) & pl.col("kind").is_in(HELD_BACK))
     slow_start = f"; pods start at {rows['rate_per_s'][0]:.3g}/s only" if rows.height else ""
     return f"{rate.text}{_describe_bound(rate, bound)}{slow_start}"
+
+
+def _describe_ceiling(analysis: RunFigures) -> str | None:
+    """What the room of the cluster allows; null above what was offered: it limited nothing over the whole test."""
+    ceiling, offered = analysis.ceiling, analysis.ramp["offered_per_s"].max()
+    if ceiling is None or not isinstance(offered, float) or ceiling.pods_per_s >= offered:
+        return None
+    name = name_resource(ceiling.resource)
+    allows = f"{name} allow{'' if name.endswith('s') else 's'}"
+    return f"The {allows} {ceiling.pods_per_s:.3g} pods/s of the {offered:.3g} offered"
 
 
 def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
@@ -137,19 +128,16 @@ def find_bound(analysis: RunFigures) -> str | None:
     return f"{_WHO[row['step']]} ({row['rate_per_s']:.3g} pods/s)"
 
 
-def _describe_waiting(analysis: RunFigures) -> str:
-    """The highest known quantile from due to scheduled."""
-    for share, text in (
-        (0.95, "95 % of the workloads were scheduled"),
-        (0.5, "Half of the workloads were scheduled"),
-    ):
+def _describe_waiting(analysis: RunFigures) -> tuple[str, str]:
+    """The highest known quantile from due to scheduled, for the answer and for the explanation."""
+    for share, who, lost in ((0.95, "95 %", ""), (0.5, "half", ", and more than 5 % never were")):
         duration_s = analysis.quantile("due to scheduled", share)
         if duration_s is not None:
-            lost = "" if share == 0.95 else ", and more than 5 % never were"
-            return f"{text} within {format_seconds(duration_s)} of being due{lost}"
+            within, whole = f"within {format_seconds(duration_s)}", who.capitalize()
+            return f"{who} scheduled {within}", f"{whole} of the workloads were scheduled {within} of being due{lost}"
     if not analysis.steps.height:
-        return "No workload was scheduled"
-    return "More than half of the workloads were never scheduled"
+        return "nothing was scheduled", "No workload was scheduled"
+    return "most were never scheduled", "More than half of the workloads were never scheduled"
 
 
 def _describe_caveats(analysis: RunFigures) -> str:

@@ -65,7 +65,6 @@ THROUGH_FRACTION = 0.95
 TOLD_FRACTION = 0.05
 # Nothing passed for so long, while work waited, and the run was still watched.
 SILENT_S = 8.0
-# Work that came so shortly before the end had no time.
 MIN_TIME_S = 2.0
 MAX_TOLD = 4
 NO_NODE, NO_QUOTA, DENIED, NO_IMAGE = "no node fits", "quota", "admission denied", "image pull back-off"
@@ -579,41 +578,6 @@ def describe_obstacles(obstacles: pl.DataFrame) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class StageEnd:
-    """State of a stage at the end of a run."""
-
-    step: str
-    waits: StageWaits
-    end_s: float
-
-    @property
-    def passed(self) -> int:
-        """Pods that passed."""
-        return int(np.isfinite(self.waits.left_s).sum())
-
-    @property
-    def waiting(self) -> int:
-        """Pods that came a moment before the end at least, and never passed."""
-        early = self.waits.came_s <= self.end_s - MIN_TIME_S
-        return int((early & ~np.isfinite(self.waits.left_s)).sum())
-
-    @property
-    def last_s(self) -> float | None:
-        """Time at which the last one passed."""
-        left_s = self.waits.left_s[np.isfinite(self.waits.left_s)]
-        return float(left_s.max()) if len(left_s) else None
-
-    @property
-    def silent_s(self) -> float:
-        """Time for which nothing had passed at the end, while work waited."""
-        waiting = self.waits.came_s[~np.isfinite(self.waits.left_s)]
-        if not len(waiting):
-            return 0.0
-        since = float(waiting.min()) if self.last_s is None else max(self.last_s, float(waiting.min()))
-        return max(0.0, self.end_s - since)
-
-
 def find_unfinished(
     passages: StagePassages, obstacles: pl.DataFrame, *, explained: frozenset[str], in_turn: bool = False
 ) -> pl.DataFrame:
@@ -629,28 +593,33 @@ def find_unfinished(
     """
     rows = []
     for step, waits in passages.list_waits().items():
-        stage = StageEnd(step, waits, passages.end_s)
-        if (step == MADE and in_turn) or not stage.waiting:
+        n_came, has_left = len(waits.came_s), np.isfinite(waits.left_s)
+        # Work that came only a moment before the end had no time.
+        waiting = int((~has_left & (waits.came_s <= passages.end_s - MIN_TIME_S)).sum())
+        if (step == MADE and in_turn) or not waiting:
             continue
-        n_came = len(waits.came_s)
-        stopped = stage.waiting >= TOLD_FRACTION * n_came and stage.silent_s >= SILENT_S and step not in explained
+        passed = int(has_left.sum())
+        last_s = float(waits.left_s[has_left].max()) if passed else None
+        # Time for which nothing had passed at the end, while work waited.
+        since_s = float(waits.came_s[~has_left].min())
+        silent_s = max(0.0, passages.end_s - (since_s if last_s is None else max(last_s, since_s)))
+        stopped = waiting >= TOLD_FRACTION * n_came and silent_s >= SILENT_S and step not in explained
         row = {
             "step": step,
             "came": n_came,
-            "passed": stage.passed,
-            "waiting": stage.waiting,
-            "last_s": stage.last_s,
-            "silent_s": stage.silent_s,
-            "silent": not stage.passed or stopped,
+            "passed": passed,
+            "waiting": waiting,
+            "last_s": last_s,
+            "silent_s": silent_s,
+            "silent": not passed or stopped,
         }
         # Sentence on how many pods passed a stage, when the last one did, and the reasons that the cluster gives.
-        last = "never" if stage.last_s is None else f"at {stage.last_s:.3g} s"
-        text = f"{stage.passed:,} of {n_came:,} pods {_DONE[stage.step]}; the last one that did: {last}"
-        about = {RELEASED: "workloads", MADE: "workloads", SCHEDULED: "pods", STARTED: "pods"}[stage.step]
-        kinds = (NO_NODE, GATED) if stage.step == SCHEDULED else ()
+        last = "never" if last_s is None else f"at {last_s:.3g} s"
+        text = f"{passed:,} of {n_came:,} pods {_DONE[step]}; the last one that did: {last}"
+        about = "workloads" if step in (RELEASED, MADE) else "pods"
         reason_rows = obstacles.filter((pl.col("about") == about) & (pl.col("waiting") > 0))
-        if stage.step not in (RELEASED, MADE):
-            reason_rows = reason_rows.filter(pl.col("reason").is_in(kinds) == (stage.step == SCHEDULED))
+        if step == SCHEDULED:
+            reason_rows = reason_rows.filter(pl.col("reason").is_in((NO_NODE, GATED)))
         reasons = [f"{row['reason']} {row['waiting']:,} ({row['example']})" for row in reason_rows.head(2).to_dicts()]
         lost = obstacles.filter(pl.col("reason") == NODE_LOST)
         if lost.height and not reasons:

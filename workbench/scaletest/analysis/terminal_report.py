@@ -43,24 +43,21 @@ def print_run(run: Analysis) -> None:
     print_text(run.explanation)
     steps = {step: found for step in (*SHOWN_STEPS, *TOTAL_STEPS) if (found := _find_step_quantiles(run, step))}
     if steps:
-        rows = []
-        for step, values in steps.items():
-            # Times of a step, how many there are and how many never completed it, and the sign of its clock.
-            missing = values[0.5]["missing"]
-            times = [format_seconds(values[share]["value_s"]) for share in (0.5, 0.95, 0.99)]
-            step_cells = [
+        # Times of a step, how many there are and how many never completed it, and the sign of its clock.
+        rows = [
+            [
                 step,
-                *times,
+                *(format_seconds(values[share]["value_s"]) for share in (0.5, 0.95, 0.99)),
                 f"{values[0.5]['n']:,}",
-                f"{missing:,}" if missing else "",
+                f"{values[0.5]['missing']:,}" if values[0.5]["missing"] else "",
                 _SIGNS[values[0.5]["clock"]],
             ]
-            rows.append(step_cells)
-        headers = ["step", "p50", "p95", "p99", "n", "not yet", "clock"]
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        used = [place for place, column in enumerate(columns) if any(column)]
-        right = [headers[place] not in ("step", "clock") for place in used]
-        lines = format_cells([columns[place] for place in used], [headers[place] for place in used], right=right)
+            for step, values in steps.items()
+        ]
+        headers = ("step", "p50", "p95", "p99", "n", "not yet", "clock")
+        columns = [(head, cells) for head, *cells in zip(headers, *rows, strict=True) if any(cells)]
+        right = [head not in ("step", "clock") for head, _ in columns]
+        lines = format_cells([cells for _, cells in columns], [head for head, _ in columns], right=right)
         print_block("\n".join(lines))
         signs = {row[-1] for row in rows}
         if any(row[-2] for row in rows):
@@ -98,23 +95,19 @@ def print_comparison(variants: Variants, comparison: pl.DataFrame, *, all_steps:
     is_shown = pl.col("verdict").is_in(DIFFERENT) | never
     shown = comparison if all_steps or runs == 1 else comparison.filter(is_shown)
     if shown.height:
-        rows = []
-        for row in shown.iter_rows(named=True):
-            told_why = runs > 1
-            ends = "" if row["low"] is None else format_ends(row["low"], row["high"])
-            ratio = "" if row["ratio"] is None else format_number(row["ratio"])
-            reason = row["reason"] if told_why or row["ratio"] is None else None
-            sides = [format_seconds(row["a_s"]), format_seconds(row["b_s"])]
-            comparison_cells = [
+        rows = [
+            [
                 row["step"],
                 f"p{100 * row['quantile']:g}",
-                *sides,
-                ratio,
-                ends,
+                format_seconds(row["a_s"]),
+                format_seconds(row["b_s"]),
+                "" if row["ratio"] is None else format_number(row["ratio"]),
+                "" if row["low"] is None else format_ends(row["low"], row["high"]),
                 row["verdict"],
-                reason or "",
+                (row["reason"] or "") if runs > 1 or row["ratio"] is None else "",
             ]
-            rows.append(comparison_cells)
+            for row in shown.iter_rows(named=True)
+        ]
         headers = ("step", "at", a, b, "ratio", "interval", "verdict", "why")
         lines = format_table(
             rows, headers, right=(a, b, "ratio", "interval"), rank=("", "verdict", "ratio", "interval")
@@ -146,9 +139,8 @@ def _print_league(league: pl.DataFrame) -> None:
     """
     print_text(describe_league(league))
     heads = ("side", "gangs", "stuck", "held GPU s", "p50", "p95", "ratio", "verdict", "why")
-    rows = []
-    for row in league.iter_rows(named=True):
-        league_cells = [
+    rows = [
+        [
             row["side"],
             f"{row['complete']}/{row['gangs']}",
             f"{row['deadlocked']}",
@@ -159,7 +151,8 @@ def _print_league(league: pl.DataFrame) -> None:
             row["verdict"] or "",
             row["reason"] or "",
         ]
-        rows.append(league_cells)
+        for row in league.iter_rows(named=True)
+    ]
     print_block("\n".join(format_table(rows, heads, right=heads[1:-2], rank=("verdict",))))
 
 

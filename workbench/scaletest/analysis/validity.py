@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +78,7 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
     interrupted, this machine was saturated by the measured components themselves.
     """
     rows = [
-        *_check_silence(run),
-        *_check_stops(run),
-        *_check_others(run),
-        *_check_nodes(run),
+        *_check_cluster(run),
         *_check_losses(run.disruptions),
         *_check_order(run),
         *_check_replay(run.replay),
@@ -113,69 +111,49 @@ def list_warnings(table: pl.DataFrame) -> tuple[str, ...]:
 
 def _build_condition(
     condition: str,
-    figure: float | None,
-    allowed: float | None,
+    found: float | None,
+    allowed: float,
     unit: str,
     reason: str | None,
     *,
-    holds: bool,
+    holds: bool | None = None,
     grave: bool = False,
 ) -> dict[str, Any]:
     """Row of table VALIDITY: the value found, the value allowed, and the reason if the condition does not hold.
 
+    `holds`: By default, whether no more than the allowed value was found; what is unknown holds.
     `reason`: Null where another row's says it.
     """
-    row = {"condition": condition, "found": figure, "allowed": allowed, "unit": unit, "holds": holds, "grave": grave}
+    holds = (found is None or found <= allowed) if holds is None else holds
+    row = {"condition": condition, "found": found, "allowed": allowed, "unit": unit, "holds": holds, "grave": grave}
     return row | {"reason": None if holds else reason}
 
 
-def _check_silence(run: RunTables) -> list[dict[str, Any]]:
-    """Check that no stage passed nothing, or nothing more, while work waited."""
-    if run.imported or run.unfinished is None:
-        return []
-    silent = run.unfinished.filter(pl.col("silent"))
-    reason = "; ".join(silent["sentence"].to_list())
-    named = "stages that passed nothing while work waited"
-    return [_build_condition(named, silent.height, 0, "stages", reason, holds=not silent.height, grave=True)]
-
-
-def _check_stops(run: RunTables) -> list[dict[str, Any]]:
-    """Check that no stage stood still while work waited, and then went on."""
+def _check_cluster(run: RunTables) -> Iterator[dict[str, Any]]:
+    """Check that all stages went on while work waited, and that the cluster was the run's own and stayed the same."""
     if run.imported:
-        return []
+        return
+    if run.unfinished is not None:
+        silent = run.unfinished.filter(pl.col("silent"))["sentence"].to_list()
+        named = "stages that passed nothing while work waited"
+        yield _build_condition(named, len(silent), 0, "stages", "; ".join(silent), grave=True)
     last_s = float(run.schedule["due_s"].max() or 0.0)  # type: ignore[arg-type]
     share = sum(stop.end_s - stop.begin_s for stop in run.stops) / max(last_s, 1e-3)
     reason = "; ".join(describe_stop(stop) for stop in run.stops)
     named = "time in which a stage stood still (share)"
-    holds = share <= MAX_STOPPED_FRACTION
-    return [_build_condition(named, share, MAX_STOPPED_FRACTION, "share", reason, holds=holds, grave=True)]
-
-
-def _check_others(run: RunTables) -> list[dict[str, Any]]:
-    """Check that others held next to none of what the run's pods ask for, unless the run was to be beside them."""
-    if run.imported:
-        return []
-    share = 0.0 if run.others is None else run.others.fraction
-    reason = (
-        "" if run.others is None else f"{run.others.sentence}: repeat it alone, or accept that with --beside-others"
-    )
-    named = "room that others held (share)"
-    holds = share <= MAX_FOREIGN_FRACTION or run.beside_others
-    return [_build_condition(named, share, MAX_FOREIGN_FRACTION, "share", reason, holds=holds, grave=True)]
-
-
-def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
-    """Check that all nodes existed for the whole run; otherwise its figures belong to no one cluster."""
-    if run.imported:
-        return []
-    losses = run.node_losses
-    share = 0.0 if losses is None or losses.from_the_start else losses.lost_fraction
-    reason = (
-        "" if losses is None else f"{losses.sentence}: the cluster changed, so the figures describe no single cluster"
-    )
+    yield _build_condition(named, share, MAX_STOPPED_FRACTION, "share", reason, grave=True)
+    share, reason = 0.0, ""
+    if run.others is not None:
+        share = run.others.fraction
+        reason = f"{run.others.sentence}: repeat it alone, or accept that with --beside-others"
+    named, holds = "room that others held (share)", share <= MAX_FOREIGN_FRACTION or run.beside_others
+    yield _build_condition(named, share, MAX_FOREIGN_FRACTION, "share", reason, holds=holds, grave=True)
+    share, reason = 0.0, ""
+    if run.node_losses is not None:
+        share = 0.0 if run.node_losses.from_the_start else run.node_losses.lost_fraction
+        reason = f"{run.node_losses.sentence}: the cluster changed, so the figures describe no single cluster"
     named = "time of the nodes in which they took no pods (share)"
-    holds = share <= MAX_LOST_FRACTION
-    return [_build_condition(named, share, MAX_LOST_FRACTION, "share", reason, holds=holds, grave=True)]
+    yield _build_condition(named, share, MAX_LOST_FRACTION, "share", reason, grave=True)
 
 
 def _check_losses(disruptions: Disruptions | None) -> list[dict[str, Any]]:
@@ -205,119 +183,61 @@ def _check_replay(replay: TraceFidelity | None) -> list[dict[str, Any]]:
     """Check a trace whose time was compressed: what the control plane adds to a job must be a small part of it."""
     if replay is None or replay.speed <= 1 or replay.excess_fraction is None:
         return []
-    share = replay.excess_fraction
-    named = "what the control plane adds to the median job of the trace (share)"
-    holds = share <= MAX_EXCESS_FRACTION
-    return [_build_condition(named, share, MAX_EXCESS_FRACTION, "share", replay.reason, holds=holds, grave=True)]
+    named, share = "what the control plane adds to the median job of the trace (share)", replay.excess_fraction
+    return [_build_condition(named, share, MAX_EXCESS_FRACTION, "share", replay.reason, grave=True)]
 
 
-def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
+def _check_coverage(run: RunTables) -> Iterator[dict[str, Any]]:
     """Check that every workload of the plan was sent, taken and seen."""
-    accepted = run.submissions.filter(pl.col("status").is_in(["created", "known"]))
+    status = pl.col("status")
+    accepted = run.submissions.filter(status.is_in(["created", "known"]))
     seen = set(run.transitions.filter(pl.col("workload").is_not_null())["workload"].to_list())
     unseen = accepted.filter(~pl.col("name").is_in(list(seen))).height
-    unsent = run.submissions.filter(pl.col("status") == "unsent").height
-    failed = run.submissions.filter(pl.col("status") == "failed").height
-    share = failed / max(1, run.submissions.height)
-    return [
-        _build_condition(
-            "accepted workloads that were never seen",
-            unseen,
-            0,
-            "workloads",
-            f"{unseen} of {accepted.height} accepted workloads were never seen",
-            holds=not unseen,
-            grave=True,
-        ),
-        _build_condition(
-            "workloads of the plan that were not sent",
-            unsent,
-            0,
-            "workloads",
-            f"{unsent} workloads were not sent ({run.stopped or 'reason unknown'})",
-            holds=not unsent,
-            grave=True,
-        ),
-        _build_condition(
-            "workloads that were refused (share)",
-            share,
-            MAX_FAILED_FRACTION,
-            "share",
-            f"{failed} workloads were refused: {_find_first_reason(run.submissions)}",
-            holds=share <= MAX_FAILED_FRACTION,
-            grave=True,
-        ),
-        _build_condition(
-            "events that spoiled the run",
-            len(run.spoiled),
-            0,
-            "notes",
-            "; ".join(run.spoiled[:3]),
-            holds=not run.spoiled,
-            grave=True,
-        ),
-    ]
+    reason = f"{unseen} of {accepted.height} accepted workloads were never seen"
+    yield _build_condition("accepted workloads that were never seen", unseen, 0, "workloads", reason, grave=True)
+    unsent = run.submissions.filter(status == "unsent").height
+    reason = f"{unsent} workloads were not sent ({run.stopped or 'reason unknown'})"
+    yield _build_condition("workloads of the plan that were not sent", unsent, 0, "workloads", reason, grave=True)
+    failed = run.submissions.filter(status == "failed")
+    share = failed.height / max(1, run.submissions.height)
+    first = next(iter(failed["reason"].drop_nulls()), "no reason given")[:200]
+    reason = f"{failed.height} workloads were refused: {first}"
+    named = "workloads that were refused (share)"
+    yield _build_condition(named, share, MAX_FAILED_FRACTION, "share", reason, grave=True)
+    reason = "; ".join(run.spoiled[:3])
+    yield _build_condition("events that spoiled the run", len(run.spoiled), 0, "notes", reason, grave=True)
 
 
-def _find_first_reason(submissions: pl.DataFrame) -> str:
-    reasons = submissions.filter(pl.col("status") == "failed")["reason"].drop_nulls()
-    return str(reasons[0])[:200] if len(reasons) else "no reason given"
-
-
-def _check_submission(run: RunTables) -> list[dict[str, Any]]:
+def _check_submission(run: RunTables) -> Iterator[dict[str, Any]]:
     """Check lateness and rate of sending, and the server's throttling."""
     if run.imported or run.closed:
-        return []
+        return
+    throttled, requests, _ = count_throttled(run.submissions)
+    throttling = describe_throttling(run.submissions)
+    share, reason = throttled / max(1, requests), f"the API server {throttling}"
+    named = "requests that the API server throttled (429, share)"
+    yield _build_condition(named, share, MAX_THROTTLED_FRACTION, "share", reason, holds=throttling is None)
     # Workloads that were due before a resume and sent after it; their lateness is not the submitter's.
     due, sent = pl.col("due_s"), pl.col("sent_s")
     late = pl.any_horizontal(pl.lit(value=False), *((due < at) & (sent >= at) for at in run.resumed_s))
     overdue = run.submissions.select(late.fill_null(value=False).alias("overdue"))["overdue"]
-    timely = run.submissions.filter(~overdue)
-    late = timely.select((pl.col("sent_s") - pl.col("due_s")).drop_nulls().quantile(0.99)).item()
+    timely, waited = run.submissions.filter(~overdue), int(overdue.sum())
+    cause = reason if throttling else "the request window or this machine was full"
+    cause += f"; {waited} workloads due before the run was resumed are excluded" if waited else ""
+    late_s = timely.select((sent - due).drop_nulls().quantile(0.99)).item()
+    reason = f"workloads were sent late (p99 {late_s or 0:.2g} s, limit {MAX_LATENESS_S:g} s): {cause}"
+    yield _build_condition("lateness of sending (p99)", late_s, MAX_LATENESS_S, "s", reason)
     span, took = _time_span(timely["due_s"]), _time_span(timely["sent_s"])
     rate = span / took if took > 0 and span > 0 else 1.0
-    waited = int(overdue.sum())
-    without = f"; {waited} workloads due before the run was resumed are excluded" if waited else ""
-    throttling = describe_throttling(run.submissions)
-    cause = f"the API server {throttling}" if throttling else "the request window or this machine was full"
-    rows = [
-        _check_throttling(run.submissions),
-        _build_condition(
-            "lateness of sending (p99)",
-            late,
-            MAX_LATENESS_S,
-            "s",
-            f"workloads were sent late (p99 {late or 0:.2g} s, limit {MAX_LATENESS_S:g} s): {cause}{without}",
-            holds=late is None or late <= MAX_LATENESS_S,
-        ),
-        _build_condition(
-            "planned rate that was reached (at least)",
-            min(rate, 1.0),
-            MIN_RATE,
-            "share",
-            f"only {100 * rate:.3g} % of the planned rate was reached (minimum {100 * MIN_RATE:g} %): {cause}{without}",
-            holds=rate >= MIN_RATE,
-        ),
-    ]
-    if not waited:
-        return rows
-    reason = (
-        f"submission was interrupted: the totals of {waited} workloads due before the resume include the interruption"
-    )
-    return [
-        *rows,
-        _build_condition("workloads due while submission was interrupted", waited, 0, "workloads", reason, holds=False),
-    ]
-
-
-def _check_throttling(submissions: pl.DataFrame) -> dict[str, Any]:
-    """Check that the server throttled few requests; `submissions`: `throttled, attempts, throttled_s`."""
-    throttled, requests, _ = count_throttled(submissions)
-    text = describe_throttling(submissions)
-    share = throttled / max(1, requests)
-    reason = f"the API server {text or 'throttled the client'}"
-    named = "requests that the API server throttled (429, share)"
-    return _build_condition(named, share, MAX_THROTTLED_FRACTION, "share", reason, holds=text is None)
+    reason = f"only {100 * rate:.3g} % of the planned rate was reached (minimum {100 * MIN_RATE:g} %): {cause}"
+    named = "planned rate that was reached (at least)"
+    yield _build_condition(named, min(rate, 1.0), MIN_RATE, "share", reason, holds=rate >= MIN_RATE)
+    if waited:
+        reason = (
+            f"submission was interrupted: the totals of {waited} workloads due before the resume include the "
+            "interruption"
+        )
+        yield _build_condition("workloads due while submission was interrupted", waited, 0, "workloads", reason)
 
 
 def _time_span(times: pl.Series) -> float:
@@ -326,46 +246,29 @@ def _time_span(times: pl.Series) -> float:
     return max(values) - min(values) if values else 0.0
 
 
-def _check_watches(run: RunTables) -> list[dict[str, Any]]:
+def _check_watches(run: RunTables) -> Iterator[dict[str, Any]]:
     """Check the lag of our own watch, and the times without one."""
     if run.imported:
-        return []
-    lag = run.beats["lag_s"].drop_nulls()
-    unseen = run.beats["lag_s"].null_count()
-    worst = lag.quantile(0.99) if len(lag) else None
-    return [
-        _build_condition(
-            "lag of our own watch (p99 of the heartbeat)",
-            worst,
-            MAX_LAG_S,
-            "s",
-            _explain_watch_lag(worst, unseen, run.beats.height),
-            holds=worst is not None and worst <= MAX_LAG_S and unseen <= max(1, 0.05 * run.beats.height),
-        ),
-        _build_condition(
-            "our own watch kept up (p99 of the heartbeat)",
-            worst,
-            MAX_USABLE_LAG_S,
-            "s",
-            f"our own watch was {worst or 0.0:.2g} s late (p99 of the heartbeat): rates and times are the watch's, not "
-            "the cluster's",
-            holds=worst is None or worst <= MAX_USABLE_LAG_S,
-            grave=True,
-        ),
-        _check_gaps(run.gaps),
-    ]
-
-
-def _explain_watch_lag(worst: float | None, unseen: int, beats: int) -> str:
-    """Reason why the lag of the watch is too large or not known; used only where the condition does not hold.
-
-    `worst`: p99 of the heartbeats in seconds, null if none was seen. `unseen`: Heartbeats never seen, out of `beats`.
-    """
+        return
+    beats = run.beats["lag_s"]
+    unseen, worst = beats.null_count(), beats.drop_nulls().quantile(0.99)
     if worst is None:
-        return "no heartbeat was seen, so the watch's lag is unknown"
-    if worst > MAX_LAG_S:
-        return f"the watch was slow (p99 lag {worst:.2g} s, limit {MAX_LAG_S:g} s): arrivals are later than the changes"
-    return f"{unseen} of {beats} heartbeats were never seen, so the watch's lag is only partly known"
+        reason = "no heartbeat was seen, so the watch's lag is unknown"
+    elif worst > MAX_LAG_S:
+        reason = (
+            f"the watch was slow (p99 lag {worst:.2g} s, limit {MAX_LAG_S:g} s): arrivals are later than the changes"
+        )
+    else:
+        reason = f"{unseen} of {len(beats)} heartbeats were never seen, so the watch's lag is only partly known"
+    holds = worst is not None and worst <= MAX_LAG_S and unseen <= max(1, 0.05 * len(beats))
+    yield _build_condition("lag of our own watch (p99 of the heartbeat)", worst, MAX_LAG_S, "s", reason, holds=holds)
+    reason = (
+        f"our own watch was {worst or 0.0:.2g} s late (p99 of the heartbeat): rates and times are the watch's, not the "
+        "cluster's"
+    )
+    named = "our own watch kept up (p99 of the heartbeat)"
+    yield _build_condition(named, worst, MAX_USABLE_LAG_S, "s", reason, grave=True)
+    yield _check_gaps(run.gaps)
 
 
 def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
@@ -388,62 +291,32 @@ def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
     reason = f"no watch of {watches} from {times}: times found afterwards are upper bounds"
     if counted["relisted"].any():
         reason += "; objects that existed only in between are unknown"
-    return _build_condition("times that a watch was away", len(spans), 0, "gaps", reason, holds=not spans)
+    return _build_condition("times that a watch was away", len(spans), 0, "gaps", reason)
 
 
-def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
+def _check_clocks(run: RunTables) -> Iterator[dict[str, Any]]:
     """Check that the offset between the client's and the servers' clocks is known and small.
 
     No rows for imported runs.
     """
     if run.imported:
-        return []
-    low, high = run.skew["low_s"].max(), run.skew["high_s"].min()
-    if low is None or high is None:
-        return [
-            _build_condition(
-                "the clocks' distance is known",
-                None,
-                MAX_SKEW_HALF_S,
-                "s",
-                "the clock offset was not measured",
-                holds=False,
-            )
-        ]
+        return
+    if not run.skew.height:
+        reason = "the clock offset was not measured"
+        yield _build_condition("the clocks' distance is known", None, MAX_SKEW_HALF_S, "s", reason, holds=False)
+        return
     # Half of the width of each measurement's bounds; below zero where servers disagree.
     half_widths = ((run.skew["high_s"] - run.skew["low_s"]) / 2).to_list()
+    reason = "the servers' clocks disagree: several servers share the address"
+    named, holds = "agreement of the servers about the time (at least)", all(width >= 0 for width in half_widths)
+    yield _build_condition(named, min(half_widths), 0, "s", reason, holds=holds, grave=True)
     least_offset_s, offset_s, half_width = _clock_distance(run.skew)
-    precision = f"± {half_width:.2g} s"
+    reason = f"steps between two clocks are off by the clock offset, {offset_s:+.3g} s, known to ± {half_width:.2g} s"
     if max(half_widths) > half_width:
-        precision += f", at times only to ± {max(half_widths):.2g} s"
-    off = f"steps between two clocks are off by the clock offset, {offset_s:+.3g} s, known to {precision}"
-    return [
-        _build_condition(
-            "agreement of the servers about the time (at least)",
-            min(half_widths),
-            0,
-            "s",
-            "the servers' clocks disagree: several servers share the address",
-            holds=all(width >= 0 for width in half_widths),
-            grave=True,
-        ),
-        _build_condition(
-            "uncertainty of the clock offset (half of its bounds)",
-            max(half_widths),
-            MAX_SKEW_HALF_S,
-            "s",
-            off,
-            holds=max(half_widths) <= MAX_SKEW_HALF_S,
-        ),
-        _build_condition(
-            "clock offset (at least)",
-            least_offset_s,
-            MAX_DISTANCE_S,
-            "s",
-            off,
-            holds=least_offset_s <= MAX_DISTANCE_S,
-        ),
-    ]
+        reason += f", at times only to ± {max(half_widths):.2g} s"
+    named = "uncertainty of the clock offset (half of its bounds)"
+    yield _build_condition(named, max(half_widths), MAX_SKEW_HALF_S, "s", reason)
+    yield _build_condition("clock offset (at least)", least_offset_s, MAX_DISTANCE_S, "s", reason)
 
 
 def _clock_distance(skew: pl.DataFrame) -> tuple[float, float, float]:
@@ -518,33 +391,24 @@ def describe_saturation(load: pl.DataFrame) -> str | None:
     return use.text if use is not None and use.saturated > MAX_BUSY_FRACTION else None
 
 
-def _check_host(run: RunTables) -> list[dict[str, Any]]:
+def _check_host(run: RunTables) -> Iterator[dict[str, Any]]:
     """Check whether this machine was saturated, and by which processes; one sentence says it, whatever it spoils."""
     use = measure_machine_use(run.load)
     if use is None:
-        return []
-    saturated = use.saturated > MAX_BUSY_FRACTION
+        return
     limits = (
         (use.client, MAX_CLIENT_FRACTION, "client and sampler"),
         (use.others, MAX_OTHERS_FRACTION, "strangers"),
     )
     over = [(whose, allowed) for share, allowed, whose in limits if share is not None and share > allowed]
-    beyond = [f"{whose} had more than {100 * allowed:.0f} %" for whose, allowed in over]
-    sentence = f"{use.text}: {' and '.join(beyond)} of this machine while it was saturated"
-    rows = [
-        _build_condition(
-            "seconds in which this machine was saturated (share)",
-            use.saturated,
-            MAX_BUSY_FRACTION,
-            "share",
-            None if beyond else f"{use.text}; times include that delay",
-            holds=not saturated,
-        )
-    ]
+    beyond = " and ".join(f"{whose} had more than {100 * allowed:.0f} %" for whose, allowed in over)
+    named = "seconds in which this machine was saturated (share)"
+    reason = None if over else f"{use.text}; times include that delay"
+    yield _build_condition(named, use.saturated, MAX_BUSY_FRACTION, "share", reason)
     for share, allowed, whose in limits:
         if share is not None:
-            reason = sentence if over and whose == over[0][0] else None
+            first = bool(over) and whose == over[0][0]
+            reason = f"{use.text}: {beyond} of this machine while it was saturated" if first else None
             named = f"this machine's time that {whose} took while it was saturated (share)"
-            holds = not saturated or share <= allowed
-            rows.append(_build_condition(named, share, allowed, "share", reason, holds=holds, grave=True))
-    return rows
+            holds = share <= allowed or use.saturated <= MAX_BUSY_FRACTION
+            yield _build_condition(named, share, allowed, "share", reason, holds=holds, grave=True)
