@@ -9,9 +9,9 @@ from workbench.scaletest.charts.run_charts import (
     chart_pressure,
     chart_ramp,
     chart_rates,
-    chart_time_shares,
     chart_spread,
     chart_steps,
+    chart_time_shares,
     compare_variants,
     find_slow_subjects,
 )
@@ -24,9 +24,9 @@ __all__ = [
     "chart_pressure",
     "chart_ramp",
     "chart_rates",
-    "chart_time_shares",
     "chart_spread",
     "chart_steps",
+    "chart_time_shares",
     "compare_variants",
     "find_slow_subjects",
 ]
