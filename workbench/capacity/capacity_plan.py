@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -13,15 +13,11 @@ from workbench.capacity import peak, tables
 from workbench.capacity.break_even import BreakEven, find_break_even
 from workbench.capacity.config import PlanConfig
 from workbench.capacity.information import build_information
-from workbench.capacity.inputs import PlanInputs, build_sources, format_count
-from workbench.capacity.model import ROUNDING, Floats, Model, Outcome, evaluate_model
+from workbench.capacity.inputs import PlanInputs, ScalingLaw, Service, build_sources, format_count
+from workbench.capacity.model import ROUNDING, Floats, Model, Outcome, ServiceLoad, evaluate_model
 from workbench.core.formats import fit_answer, format_number
+from workbench.core.tables import Table
 from workbench.stats.littles_law import count_sessions_per_hour
-
-if TYPE_CHECKING:
-    from workbench.capacity.inputs import ScalingLaw, Service
-    from workbench.capacity.model import ServiceLoad
-    from workbench.core.tables import Table
 
 
 @dataclass(frozen=True)

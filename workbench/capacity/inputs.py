@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,11 +20,9 @@ from workbench.capacity.model import JobLoad, Model, Quantity, ServiceLoad, buil
 from workbench.capacity.tables import SOURCES
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import format_number
+from workbench.core.tables import Table
 from workbench.runs import run_folder
 from workbench.stats.verdicts import UNDECIDED
-
-if TYPE_CHECKING:
-    from workbench.core.tables import Table
 
 # Command that makes a usable run of each input.
 RUN_COMMANDS = {

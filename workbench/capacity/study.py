@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import polars as pl
 
 from workbench.capacity import invariants, summary
 from workbench.capacity.capacity_plan import Plan
+from workbench.capacity.config import PlanConfig
 from workbench.capacity.inputs import build_model, load_inputs
 from workbench.capacity.model import draw_quantities, evaluate_model
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from workbench.capacity.config import PlanConfig
-    from workbench.report.display import KeyNumber
-    from workbench.runs.run_folder import Run
+from workbench.report.display import KeyNumber
+from workbench.runs.run_folder import Run
 
 
 class Study(Plan):

@@ -24,10 +24,10 @@ from workbench.runs import catalogue, run_folder
 from workbench.runs import threshold_gate as runs_thresholds
 from workbench.runs.catalogue import SAFE_NAME
 from workbench.runs.run_stores import check_writable, is_url
+from workbench.runs.threshold_gate import ThresholdGate
 
 if TYPE_CHECKING:
     from workbench.execution.kernels import Session
-    from workbench.runs.threshold_gate import ThresholdGate
 
 # Papermill's tag and anchor, so that its tools recognise and remove the cells.
 FAILURE_TAG = "papermill-error-cell-tag"

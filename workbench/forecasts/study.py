@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import polars as pl
 
@@ -15,9 +15,7 @@ from workbench.forecasts.scores import Scores, build_cases, score_cases
 from workbench.forecasts.tables import FORECAST_SCORES, FORECASTS
 from workbench.report.display import KeyNumber
 from workbench.report.study import check_invariants
-
-if TYPE_CHECKING:
-    from workbench.runs.run_folder import Run
+from workbench.runs.run_folder import Run
 
 _DECISIONS = {
     "VALID": "as promised",

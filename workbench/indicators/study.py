@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from workbench.core.tables import Table
 from workbench.indicators import summary
 from workbench.indicators.analysis.effects import Comparison, compare_session, format_dimension_effects
 from workbench.indicators.analysis.observations import describe_reports, load_observations
@@ -37,12 +38,10 @@ from workbench.indicators.tables import (
 from workbench.live.result_widgets import WhatIfControls, slider_options
 from workbench.live.status_line import live_status_line
 from workbench.report.display import CellDisplay, KeyNumber, bullets
+from workbench.runs.run_folder import Run
 
 if TYPE_CHECKING:
     import altair as alt
-
-    from workbench.core.tables import Table
-    from workbench.runs.run_folder import Run
 
 _TOO_LARGE = (
     f"Not drawn: the ranking over this mix needs more than {LIMIT_ROWS:,} measurements. "

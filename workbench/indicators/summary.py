@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from workbench.core.formats import format_number
+from workbench.indicators.analysis.effects import Comparison
 from workbench.indicators.analysis.judgement import MIN_ROUNDS
 from workbench.indicators.measurement.session_report import count_more_rounds
 from workbench.indicators.recommendation.evidence import MIX, Justification, ratio_to_percent
@@ -18,7 +19,6 @@ from workbench.report.study import RUN_NOTE
 from workbench.stats.verdicts import DIFFERENT, SAME
 
 if TYPE_CHECKING:
-    from workbench.indicators.analysis.effects import Comparison
     from workbench.indicators.recommendation.conclusion import Recommendation
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from workbench.charts.renderer import SESSION_VARIABLE
 from workbench.core.errors import WorkbenchError
 from workbench.core.files import default_out
@@ -22,7 +24,6 @@ from workbench.runs import run_folder
 
 if TYPE_CHECKING:
     import polars as pl
-    from pydantic import BaseModel
 
 ANSWER_CHARS = 300
 MAX_NAMED_SETTINGS = 3

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from workbench.core.errors import BrokenInvariantError
 from workbench.report.display import CellDisplay, KeyNumber, headline, table
-from workbench.runs.run_folder import RUN_PLACE_VARIABLE
+from workbench.runs.run_folder import RUN_PLACE_VARIABLE, Run
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from workbench.runs.run_folder import Run
 
 # Where a step says what the word in its command stands for.
 RUN_NOTE = " (RUN: this report's folder)"

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import is_store_failure
 from workbench.runs import catalogue
+from workbench.runs.catalogue import StoredRun
 from workbench.stats import Interval
-
-if TYPE_CHECKING:
-    from workbench.runs.catalogue import StoredRun
 
 MAX_BASELINES = 50
 ALLOWED_WORDS = f"last valid, median of last N (2 to {MAX_BASELINES}), since DATE (2026-11-01 or 30d)"

@@ -16,14 +16,13 @@ from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.files import is_store_failure
 from workbench.core.formats import cut_text, cut_with_digest
 from workbench.core.units import find_unit_factor
+from workbench.runs.catalogue import StoredRun
 from workbench.runs.columns import RunColumn, describe_changes, find_interval_columns, find_mismatch, read_columns
 from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from workbench.runs.catalogue import StoredRun
 
 Row = dict[str, Any]
 Verdict = Literal["HIGHER", "LOWER", "SAME", "UNDECIDED", "EQUAL"]

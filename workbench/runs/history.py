@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError
 from workbench.core.formats import fit_answer
 from workbench.core.units import find_unit_factor
+from workbench.runs.catalogue import StoredRun
 from workbench.runs.compare import Contrast, Verdict, compare_runs, judge_contrasts, scale_interval
 from workbench.runs.levels import Fact, FigureLevels, LevelSearch, find_levels
-
-if TYPE_CHECKING:
-    from workbench.runs.catalogue import StoredRun
-    from workbench.stats import Interval
+from workbench.stats import Interval
 
 MAX_HISTORY_RUNS = 50
 # What a run concludes stands in its own row; here is what may explain it.

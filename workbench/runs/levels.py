@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from workbench.core.errors import InputError, WorkbenchError
 from workbench.core.files import is_store_failure
 from workbench.core.formats import cut_with_digest
 from workbench.runs import compare
+from workbench.runs.catalogue import StoredRun
 from workbench.stats import LEVEL, MARGIN, Interval
 from workbench.stats.change_points import (
     MIN_DRIFT,
@@ -26,9 +27,6 @@ from workbench.stats.change_points import (
     estimate_level,
 )
 from workbench.stats.verdicts import find_critical_value
-
-if TYPE_CHECKING:
-    from workbench.runs.catalogue import StoredRun
 
 Shape = Literal["step", "drift", "change", "outlier"]
 Fact = tuple[str, str, str | None, str | None]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -16,16 +16,13 @@ from workbench.core.files import is_store_failure
 from workbench.core.formats import cut_text
 from workbench.report.gallery import read_headline_and_charts
 from workbench.runs import catalogue, compare, threshold_gate
-from workbench.runs.catalogue import STATES, VERDICTS
+from workbench.runs.catalogue import STATES, VERDICTS, StoredRun
 from workbench.runs.columns import RunColumn
+from workbench.runs.compare import RunTable
 from workbench.runs.history import build_history
 from workbench.runs.history_page import build_history_document
 from workbench.runs.replies import Document, bound_reply, take_entries, to_document, to_plain
 from workbench.runs.row_filters import check_columns, select_rows
-
-if TYPE_CHECKING:
-    from workbench.runs.catalogue import StoredRun
-    from workbench.runs.compare import RunTable
 
 MAX_RUNS_TOLD = 200
 MAX_ROWS_TOLD = 500

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
 
 from workbench.core.formats import fit_answer, format_number, format_seconds
+from workbench.core.tables import Table
 from workbench.report.display import KeyNumber
+from workbench.runs.run_folder import Run
 from workbench.scaletest import invariants, summary
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.run_analysis import Analysis
@@ -18,10 +20,6 @@ from workbench.scaletest.analysis.variants import answer_league, build_league_ta
 from workbench.scaletest.config import NotebookConfig
 from workbench.scaletest.tables import COMPARISON, GANGS, LEAGUE, LIMITS, QUANTILES, RAMP, SERVERS, SUSTAINED, VALIDITY
 from workbench.stats.verdicts import DIFFERENT, FASTER, SAME
-
-if TYPE_CHECKING:
-    from workbench.core.tables import Table
-    from workbench.runs.run_folder import Run
 
 _WRITTEN_TABLES = (
     (QUANTILES, "quantiles"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
 
 from workbench.core.books import BOOKS, list_book_checks
+from workbench.core.tables import Table
 from workbench.report.display import KeyNumber
+from workbench.runs.run_folder import Run
 from workbench.sizing import summary
 from workbench.sizing.config import Goal, NotebookConfig
 from workbench.sizing.estimation.backlog import sample_backlog
@@ -33,6 +35,7 @@ from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answ
 from workbench.sizing.estimation.verification import verify_count
 from workbench.sizing.invariants import check_answer
 from workbench.sizing.load.measurement_sources import Measurements, open_measurements
+from workbench.sizing.load.service_targets.function_target import Workflow
 from workbench.sizing.load.sweep_report import list_point_notes, notebook_watcher
 from workbench.sizing.tables import (
     BACKLOG,
@@ -50,11 +53,6 @@ from workbench.sizing.tables import (
     USABLE_VERDICTS,
     VERIFICATION,
 )
-
-if TYPE_CHECKING:
-    from workbench.core.tables import Table
-    from workbench.runs.run_folder import Run
-    from workbench.sizing.load.service_targets.function_target import Workflow
 
 
 @dataclass(frozen=True)

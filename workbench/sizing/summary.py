@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from workbench.core.formats import format_cost_unit, format_number
 from workbench.report.display import MAX_KEY_NUMBERS, KeyNumber
+from workbench.sizing.config import NotebookConfig
 from workbench.sizing.deployment.replica_plan import estimate_in_flight_per_replica
 from workbench.sizing.estimation.metrics import format_quantile
-from workbench.sizing.estimation.sizing_answer import find_carried_point
-
-if TYPE_CHECKING:
-    from workbench.sizing.config import NotebookConfig
-    from workbench.sizing.estimation.sizing_answer import SizingAnswer
-
+from workbench.sizing.estimation.sizing_answer import SizingAnswer, find_carried_point
 
 COST_LABELS = (("cost of a million tokens", "cost_per_million_tokens"), ("cost of 1,000 requests", "cost_per_1000"))
 _PLAN_STEP = (

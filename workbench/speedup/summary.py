@@ -10,15 +10,13 @@ import polars as pl
 
 from workbench.core.formats import format_number
 from workbench.report.display import KeyNumber
-from workbench.speedup.calibration.pair_calibration import measure_noise_variance
+from workbench.speedup.calibration.pair_calibration import CalibrationResult, CrossValidation, measure_noise_variance
 from workbench.speedup.calibration.prediction import NO_OPERATORS
-from workbench.speedup.fleet.qualification import PREDICTED_SLOWER, RECOMMENDED, TRIAL
+from workbench.speedup.fleet.qualification import PREDICTED_SLOWER, RECOMMENDED, TRIAL, Qualification
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 if TYPE_CHECKING:
     from workbench.speedup.attribution.application_profile import Profile
-    from workbench.speedup.calibration.pair_calibration import CalibrationResult, CrossValidation
-    from workbench.speedup.fleet.qualification import Qualification
 
 
 _QUALIFY = "`workbench speedup qualify LOGS --factors RUN/factors.json` (RUN: this report's folder)"

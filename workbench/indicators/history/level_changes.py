@@ -7,11 +7,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from workbench.core.tables import Table
 from workbench.indicators.history.history_points import FOLLOWED, History
 from workbench.indicators.store.archive import parse_time
 from workbench.indicators.store.sql_queries import parse_since
@@ -26,9 +27,6 @@ from workbench.stats.change_points import (
     find_segments,
 )
 from workbench.stats.verdicts import FASTER, SLOWER, UNDECIDED
-
-if TYPE_CHECKING:
-    from workbench.core.tables import Table
 
 ALPHA = 0.05
 _METHOD = "difference of weighted levels, t"

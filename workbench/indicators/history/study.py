@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
 from packaging.version import Version
@@ -21,12 +21,9 @@ from workbench.indicators.history.level_changes import (
 )
 from workbench.report.display import KeyNumber
 from workbench.report.study import check_invariants
+from workbench.runs.run_folder import Run
 from workbench.stats.change_points import MIN_POINTS
 from workbench.stats.verdicts import FASTER, SLOWER
-
-if TYPE_CHECKING:
-    from workbench.indicators.history.level_changes import HistoryAnalysis
-    from workbench.runs.run_folder import Run
 
 MAX_LISTED, MAX_NOTES = 12, 5
 _DIFFERENCES = ("stack", "hardware_key", "cpu_model", "threads", "clock", "indicator_version")

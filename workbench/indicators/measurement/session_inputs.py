@@ -31,12 +31,12 @@ from workbench.indicators.measurement.timed_programs import (
     is_of_programs,
     list_program_notes,
 )
+from workbench.indicators.stacks.stack_sets import StackSet
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id
 
 if TYPE_CHECKING:
     from workbench.indicators.compat_thoth.amun_specification import Specification
-    from workbench.indicators.stacks.stack_sets import StackSet
 
 STACKS = "stacks.json"
 REFERENCE = "reference"

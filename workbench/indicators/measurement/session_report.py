@@ -7,17 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.console.tables import format_table
 from workbench.core.formats import NULL
-from workbench.indicators.analysis.effects import format_dimension_effects
+from workbench.indicators.analysis.effects import Comparison, format_dimension_effects
 from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN, describe_reports
+from workbench.indicators.store.archive import Session
 from workbench.stats.verdicts import DECIDED, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
-
-if TYPE_CHECKING:
-    from workbench.indicators.analysis.effects import Comparison
-    from workbench.indicators.store.archive import Session
 
 _HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "other clock", "load", "")
 

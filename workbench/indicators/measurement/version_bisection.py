@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, StringConstraints, model_validator
@@ -35,12 +35,6 @@ from workbench.indicators.store import archive
 from workbench.runs import run_folder
 from workbench.stats import Interval, Verdict
 from workbench.stats.verdicts import DIFFERENT, SAME, UNDECIDED
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from workbench.indicators.analysis.version_search import Step
-    from workbench.stats import Interval
 
 FORMAT_VERSION: Literal[1] = 1
 PLAN = "bisection.json"

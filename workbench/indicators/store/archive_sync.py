@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqlalchemy import Table, insert, select
+from sqlalchemy import ColumnElement, Connection, Table, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 
@@ -32,6 +32,7 @@ from workbench.indicators.store.archive import (
     inspection_id,
     parse_time,
 )
+from workbench.indicators.store.sql_database import Database
 from workbench.indicators.store.sql_schema import (
     ARM,
     CHECK_VALUE,
@@ -52,11 +53,6 @@ from workbench.indicators.store.sql_schema import (
     extract_values,
     parse_declaration_fields,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Table
-
-    from workbench.indicators.store.sql_database import Database
 
 BATCH = 50
 MAX_REASONS = 1000

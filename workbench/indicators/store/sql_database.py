@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import quote
 
-from sqlalchemy import inspect, select, text
+from sqlalchemy import Column, Connection, Engine, Table, inspect, select, text
 from sqlalchemy.schema import CreateColumn
 
 from workbench.core import redaction
@@ -30,9 +30,6 @@ from workbench.indicators.store.sql_schema import (
     build_typed_table,
     parse_declaration_fields,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy import Column, Connection, Engine, Table
 
 VARIABLE = "WORKBENCH_DATABASE_URL"
 DEFAULT_NAME = "indicators.db"

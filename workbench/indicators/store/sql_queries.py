@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from sqlalchemy import and_, case, distinct, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, distinct, func, or_, select
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import replace_atomically
@@ -41,7 +41,6 @@ from workbench.indicators.tables import CHECKS, OBSERVATIONS, RUNS
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
-    from sqlalchemy import ColumnElement, Connection, Select
 
     from workbench.indicators.store.sql_database import Database
 

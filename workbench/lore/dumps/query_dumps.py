@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import ConfigError, InvalidResultError, WorkbenchError
 from workbench.lore import config
+from workbench.lore.config import DumpSettings
 from workbench.lore.dumps.dump_store import DumpStore
 from workbench.lore.dumps.operator_dump import DumpResult, dump_plan
 from workbench.lore.dumps.operator_selection import Selection
@@ -21,8 +22,6 @@ from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, 
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from workbench.lore.config import DumpSettings
 
 STATUS_WAIT_MS = 10_000
 MAX_TASKS = 100_000

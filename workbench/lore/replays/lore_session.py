@@ -9,16 +9,15 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+import polars as pl
 
 from workbench.core.child_process import ChildProcess
 from workbench.core.errors import InputError, RunFailedError, WorkbenchError
 from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
 from workbench.lore.replays.operator_runs import RunOptions, RunResult, write_changed_rows
 from workbench.lore.replays.replay_outcome import build_command, child_environment
-
-if TYPE_CHECKING:
-    import polars as pl
 
 END_S = 60
 INTERRUPTED_S = 10

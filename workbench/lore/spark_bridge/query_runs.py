@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError
 from workbench.lore.spark_bridge.operator_inputs import find_refusal, strip_hooks
-from workbench.lore.spark_bridge.physical_plan import PlanTree, fill_in_metrics
+from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree, fill_in_metrics
 from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge, simple_class_name
 from workbench.lore.tables import PLAN_TREE, TREE
 
 if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame
-
-    from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
 
 MAX_MESSAGE_CHARS = 2000
 # An error of a Python worker ends with the line of the exception, after paths and line numbers.

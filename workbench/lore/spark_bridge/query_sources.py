@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.user_code import import_user_module
-from workbench.lore.config import parse_settings
+from workbench.lore.config import NotebookConfig, parse_settings
 from workbench.lore.spark_bridge import replay_session
+from workbench.lore.spark_bridge.physical_plan import PlanTree
 from workbench.lore.spark_bridge.query_runs import describe_failure, tag_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from workbench.lore.config import NotebookConfig
-    from workbench.lore.spark_bridge.physical_plan import PlanTree
 
 _VIEW_PATTERN = re.compile(r"([A-Za-z_]\w{0,100})=(.+)")
 _FORMATS = {".parquet": "parquet", ".orc": "orc", ".json": "json", ".jsonl": "json", ".csv": "csv"}

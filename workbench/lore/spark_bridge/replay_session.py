@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
+from workbench.lore.dumps.dump_folder import Sidecar
 from workbench.lore.spark_bridge.spark_internals import Bridge
 from workbench.lore.trust import trust_check
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from workbench.lore.dumps.dump_folder import Sidecar
 
 MASTER = "local[*]"
 DRIVER_MEMORY = "4g"

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
@@ -20,9 +21,6 @@ from workbench.kubernetes.resources import ApiResource
 from workbench.scaletest.cluster_api.api_discovery import SCHEDULER_RESOURCES, parse_resource
 from workbench.scaletest.scenario import manifest_rules
 from workbench.scaletest.scenario.safe_yaml import read_yaml_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Program = Literal["default", "kube-scheduler", "kai", "kueue", "cluster"]
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

@@ -21,7 +21,6 @@ from workbench.scaletest.tables import COURSE, SCHEDULE
 
 if TYPE_CHECKING:
     import altair as alt
-    import polars as pl
 
     from workbench.scaletest.config import NotebookConfig
 

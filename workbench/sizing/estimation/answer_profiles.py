@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.tables import FAILING_VERDICTS
 from workbench.stats import rank_difference_z
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Verdicts = dict[int, tuple[str, str | None]]
 """New verdict and reason by step."""

@@ -6,18 +6,16 @@ Decision 0035 has both tests and how often they are right in simulated queues.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.load.arrival_processes import PROCESSES
 from workbench.sizing.tables import BACKLOG
 from workbench.stats import quantiles
 from workbench.stats.intervals import t_interval
-
-if TYPE_CHECKING:
-    import polars as pl
 
 N_PARTS = 10
 """Parts of the window whose rates give the interval of what ended: two requests each at least. Chosen, not derived."""

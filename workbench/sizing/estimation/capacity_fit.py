@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.tables import FAILING_VERDICTS, USABLE_VERDICTS
 from workbench.stats import quantiles
-
-if TYPE_CHECKING:
-    import polars as pl
 
 CONFIDENCE_LEVEL = 0.90
 MAX_EXTRAPOLATION = 1.25

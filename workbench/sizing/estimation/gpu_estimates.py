@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from workbench.core.errors import InputError
 from workbench.sizing.compat_nat import calculation
@@ -18,9 +19,6 @@ from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.estimation.step_points import select_kept_requests
 from workbench.sizing.tables import ESTIMATES, SCALING, USABLE_VERDICTS
 from workbench.stats import quantiles
-
-if TYPE_CHECKING:
-    import polars as pl
 
 ScalingLaw = Literal["linear", "Amdahl", "USL", "falling hits"]
 TERMS_BY_LAW: dict[ScalingLaw, tuple[int, ...]] = {

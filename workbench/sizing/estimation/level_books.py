@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from workbench.core.books import AT_MOST, Book, build_books
 from workbench.sizing.estimation.step_points import name_load_unit
 from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # Requests at both ends of the window make the two sides of Little's law differ in short levels.
 LITTLE_TOLERANCE = 0.15

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from workbench.sizing.compat_nat import calculation
 from workbench.sizing.config import Goal
@@ -18,8 +19,6 @@ from workbench.sizing.simulation.virtual_time import VirtualDriver
 from workbench.sizing.tables import COMPARISON
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from workbench.sizing.estimation.sizing_answer import SizingAnswer
 
 REQUESTS_PER_RUN = 1500

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.answer_profiles import AnswerProfile, Verdicts, find_cached_steps, find_other_answers
@@ -17,8 +18,6 @@ from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
 from workbench.stats import quantiles
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from workbench.sizing.config import Goal, SweepConfig
 
 MIN_SAMPLES = 200

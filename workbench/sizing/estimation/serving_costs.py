@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from workbench.sizing.estimation.metrics import count_user_tokens
 from workbench.stats.intervals import LEVEL, Floats, t_interval
-
-if TYPE_CHECKING:
-    import polars as pl
 
 N_PARTS = 10
 """Parts of a step's window, whose rates give the interval."""

@@ -9,6 +9,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
 from workbench.core.books import describe_broken_books
 from workbench.core.errors import ConfigError, InputError
@@ -36,9 +38,6 @@ from workbench.sizing.tables import ESTIMATES, GOODPUT, USABLE_VERDICTS
 from workbench.stats.littles_law import count_sessions_per_hour
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-    import polars as pl
-
     Flags = npt.NDArray[np.bool_]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.answer_profiles import AnswerProfile, profile_answers
@@ -19,9 +20,6 @@ from workbench.sizing.estimation.server_bottleneck import summarize_server_metri
 from workbench.sizing.load.client_messages import LENGTH_REASON, STREAM_NOTES
 from workbench.sizing.tables import FAILING_VERDICTS, OUTCOMES, POINTS, QUANTILES
 from workbench.stats import quantiles
-
-if TYPE_CHECKING:
-    import polars as pl
 
 BATCH_SIZE = 5
 MAX_WARMUP_FRACTION = 0.25

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import format_cost_unit, format_number
@@ -23,9 +24,6 @@ from workbench.sizing.estimation.step_points import (
 )
 from workbench.sizing.load import sweep_journal
 from workbench.sizing.tables import ESTIMATES, GOODPUT, POINTS, QUANTILES, SCALING, STEPS, VERIFICATION
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MAX_PRINTED_POINTS = 40
 SERVED_COLUMNS = ("within_share", "goodput_per_s", "goodput_per_gpu", "tokens_per_s_per_gpu")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -20,11 +20,9 @@ from workbench.sizing.estimation.answer_profiles import AnswerProfile
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, find_recommended_gpus
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
 from workbench.sizing.load import sweep_journal, sweep_runner
+from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
 from workbench.sizing.tables import FAILING_VERDICTS, VERIFICATION
 from workbench.stats import quantiles
-
-if TYPE_CHECKING:
-    from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
 
 Scope = Literal["per-GPU load", "whole load"]
 SCOPES: dict[Scope, str] = {

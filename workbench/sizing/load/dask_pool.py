@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -16,9 +16,7 @@ from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_messages import clock
 from workbench.sizing.load.client_pool import LostClientError, split_command
-
-if TYPE_CHECKING:
-    from workbench.sizing.load.client_worker import ClientWorker
+from workbench.sizing.load.client_worker import ClientWorker
 
 CONNECT_LIMIT_S = 30.0
 CALL_LIMIT_S = 15.0

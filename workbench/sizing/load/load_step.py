@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import polars as pl
 
 from workbench.core.errors import RunFailedError
 from workbench.core.message_kinds import MessageKinds
+from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation.step_points import MAX_WARMUP_FRACTION, select_kept_requests
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.arrival_processes import measure_trace_part
@@ -27,11 +29,6 @@ from workbench.sizing.load.dask_pool import DaskPool
 from workbench.sizing.load.load_driver import percentile_99
 from workbench.sizing.load.sweep_plan import StopRule, SweepLimits, SweepUsage, find_stop_reason
 from workbench.sizing.tables import REQUESTS, STEPS
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from workbench.sizing.config import SweepConfig
 
 MAX_RATE_ERROR = 0.05
 """Relative difference of the rate that a part of a trace had up to which a level keeps its name. Chosen."""

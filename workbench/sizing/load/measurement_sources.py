@@ -6,20 +6,18 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.sizing.config import Goal, NotebookConfig, SweepConfig, build_sweep_config
 from workbench.sizing.estimation.sizing_answer import concat_sweeps
 from workbench.sizing.estimation.step_points import PointLimits
 from workbench.sizing.estimation.verification import share_load, verify_sweep
+from workbench.sizing.load.service_targets.function_target import Workflow
 from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from workbench.sizing.load.service_targets.function_target import Workflow
-    from workbench.sizing.simulation.cluster_model import Service
+from workbench.sizing.simulation.cluster_model import Service
 
 SIMULATED_CHAT = {"protocol": "openai", "model": "simulated"}
 """Settings of sessions with a simulated service."""

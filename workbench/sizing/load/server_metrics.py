@@ -10,16 +10,15 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import polars as pl
+
 from workbench.core.errors import InputError
-from workbench.core.nvml import NvmlError, open_nvml
+from workbench.core.nvml import Nvml, NvmlError, open_nvml
 from workbench.sizing.load.client_messages import clock
 from workbench.sizing.tables import SERVER_METRICS
 
 if TYPE_CHECKING:
     import aiohttp
-    import polars as pl
-
-    from workbench.core.nvml import Nvml
 
 
 MAX_VALUE = float(2**53)

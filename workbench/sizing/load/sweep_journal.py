@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import polars as pl
 from pydantic import ConfigDict, Field
 
 from workbench import __version__
@@ -19,9 +20,6 @@ from workbench.runs import run_folder
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.load.sweep_plan import SweepUsage, usage_from_tables
 from workbench.sizing.tables import REQUESTS, SERVER_METRICS, STEPS
-
-if TYPE_CHECKING:
-    import polars as pl
 
 FORMAT_VERSION = 1
 JOURNAL_NAME = "sweep.json"

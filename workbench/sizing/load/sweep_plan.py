@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.sizing.config import SweepConfig
@@ -19,9 +20,6 @@ from workbench.sizing.load.level_ladder import Ladder, Rung, next_load, next_rep
 from workbench.sizing.load.request_trace import read_request_trace
 from workbench.sizing.tables import FAILING_VERDICTS
 from workbench.stats import quantiles
-
-if TYPE_CHECKING:
-    import polars as pl
 
 CLEAR_OVERLOAD_FRACTION = 0.8
 """Where less than this fraction of what is offered ends, more requests only do harm."""

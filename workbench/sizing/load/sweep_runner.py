@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -45,9 +45,6 @@ from workbench.sizing.load.sweep_journal import (
 from workbench.sizing.load.sweep_plan import LevelSchedule, Prices, SweepLimits, SweepUsage, build_stop_rule
 from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
 from workbench.sizing.tables import BACKLOG, POINTS, QUANTILES
-
-if TYPE_CHECKING:
-    from workbench.sizing.config import SweepConfig
 
 N_CHECKED_PROMPTS = 64
 

@@ -11,19 +11,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
+import polars as pl
 
 from workbench.core.errors import InputError
 from workbench.core.files import read_unpacked
 from workbench.core.tool_formats import ToolFormat
 from workbench.sizing.load.client_messages import BUFFERED, OTHER_COUNT
 from workbench.sizing.tables import REQUESTS, STEPS
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MAX_DOCUMENT_BYTES = 512 << 20
 MAX_LINE_BYTES = 64 << 20

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from workbench.core.errors import ConfigError
 from workbench.sizing.config import SweepConfig
@@ -15,9 +17,6 @@ from workbench.sizing.load.request_trace import read_request_trace
 from workbench.sizing.load.sweep_plan import LevelSchedule
 from workbench.sizing.simulation.cluster_model import Cluster, Conversation, Marks, Service, Workflow
 from workbench.sizing.tables import REQUESTS, STEPS
-
-if TYPE_CHECKING:
-    import polars as pl
 
 CHECK_EVERY_REQUESTS = 50
 RequestColumns = dict[str, list[Any]]

@@ -19,13 +19,20 @@ from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.files import cache_folder, open_store
 from workbench.eventlog.log_redaction import remove_secrets
-from workbench.eventlog.sources import MAX_LOGS, OF_FOLDER, ROLLED_FOLDER, group_file_names, list_logs
+from workbench.eventlog.sources import (
+    MAX_LOGS,
+    OF_FOLDER,
+    ROLLED_FOLDER,
+    LogFile,
+    LogSource,
+    group_file_names,
+    list_logs,
+)
 
 if TYPE_CHECKING:
     import polars as pl
 
     from workbench.core.tables import Table
-    from workbench.eventlog.sources import LogFile, LogSource
 
 MAGIC = "*?["
 # Files beside logs that are clearly not logs; other files that are not logs are listed with the reason.
