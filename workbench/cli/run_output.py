@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.console import terminal
+from workbench.console.finish import print_json
 from workbench.console.screen import find_width
 from workbench.console.tables import format_cells, format_table
 from workbench.console.terminal import create_run_progress
@@ -104,7 +103,7 @@ def run_and_print(
 def print_results(results: Sequence[runner.RunResult], *, as_json: bool) -> None:
     """Print verdict, answer and report of each run, and the failed cell of a failed one."""
     if as_json:
-        _print_json({"runs": [result.build_document() for result in results]})
+        print_json({"runs": [result.build_document() for result in results]})
         return
     for result in results:
         record = result.run.record
@@ -139,8 +138,14 @@ def print_parameters(paths: Sequence[Path], *, as_json: bool) -> None:
     """Print the parameters of notebooks with type, default and comment."""
     declared = {path: parameters.read_parameters(discovery.read_notebook(path), path.name) for path in paths}
     if as_json:
-        _print_json(
-            {path.stem: [_build_parameter_document(item) for item in items] for path, items in declared.items()}
+        print_json(
+            {
+                path.stem: [
+                    {"name": item.name, "type": item.annotation, "default": item.default, "comment": item.comment}
+                    for item in items
+                ]
+                for path, items in declared.items()
+            }
         )
         return
     for path, items in declared.items():
@@ -149,10 +154,6 @@ def print_parameters(paths: Sequence[Path], *, as_json: bool) -> None:
             terminal.print_text(f"  {item}")
         if not items:
             terminal.print_text("  no parameters")
-
-
-def _build_parameter_document(item: parameters.Parameter) -> dict[str, Any]:
-    return {"name": item.name, "type": item.annotation, "default": item.default, "comment": item.comment}
 
 
 def find_run(name: str, out: str | None) -> StoredRun:
@@ -197,7 +198,7 @@ def _print_error(error: WorkbenchError) -> None:
 def print_run_table(runs: Sequence[StoredRun], place: str, *, as_json: bool) -> None:
     """Print a table of runs."""
     if as_json:
-        _print_json({"folder": place, "runs": [run.build_document() for run in runs]})
+        print_json({"folder": place, "runs": [run.build_document() for run in runs]})
         return
     if not runs:
         sys.stderr.write(f"no runs below {place}\n")
@@ -245,7 +246,7 @@ def print_comparison(
 def _print_with_page(document: dict[str, Any], text: str, page: Path | None, *, as_json: bool) -> None:
     """Print a document or its text, with the path of its page where one was written."""
     if as_json:
-        _print_json(document | {"page": None if page is None else str(page)})
+        print_json(document | {"page": None if page is None else str(page)})
         return
     terminal.print_text(text)
     if page is not None:
@@ -314,7 +315,7 @@ def check_run(name: str, out: str | None, thresholds: Path, *, as_json: bool) ->
     gate = threshold_gate.load_gate(thresholds, [run.area], discovery.list_known_areas(), out or default_place())
     judged = gate.check_run(run)
     if as_json:
-        _print_json({"run_id": run.run_id, "area": run.area, "folder": run.place, "thresholds": judged})
+        print_json({"run_id": run.run_id, "area": run.area, "folder": run.place, "thresholds": judged})
     else:
         terminal.print_text(
             "\n".join(
@@ -353,7 +354,7 @@ def prune_runs(
     total = sum(outcome.size_bytes for outcome in gone)
     code = ExitCode.FAILED if any(outcome.failed for outcome in outcomes) else ExitCode.GOOD
     if as_json:
-        _print_json(
+        print_json(
             {
                 "folder": redaction.strip_user_info(str(place)),
                 "deleted": delete,
@@ -388,14 +389,14 @@ def copy_runs(names: Sequence[str], out: str | None, to: str, *, as_json: bool) 
         if not as_json:
             terminal.print_text(f"{run.run_id}  {copies[-1]['copy']}")
     if as_json:
-        _print_json({"copies": copies})
+        print_json({"copies": copies})
 
 
 def print_run(run: StoredRun, *, as_json: bool) -> None:
     """Print one run, its answer first; foreign records may lack parts."""
     record = run.record
     if as_json:
-        _print_json(run.build_document())
+        print_json(run.build_document())
         return
     lines = [str(record.get("answer") or "No answer."), *_describe_outcome(record, run.state)]
     failure = record.get("failure")
@@ -440,18 +441,3 @@ def _format_setting(value: object) -> str:
 def _read_size(entry: Mapping[str, Any]) -> float | None:
     size = entry.get("bytes")
     return size if isinstance(size, int | float) and not isinstance(size, bool) else None
-
-
-def _replace_non_finite(value: Any) -> Any:
-    """JSON data with null for NaN and infinite numbers."""
-    if isinstance(value, dict):
-        return {name: _replace_non_finite(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_non_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _print_json(document: Any) -> None:
-    text = json.dumps(_replace_non_finite(document), indent=1, ensure_ascii=False, default=str)
-    # Lone surrogates, which a record can hold, cannot be written.
-    sys.stdout.write(text.encode("utf-8", "replace").decode() + "\n")

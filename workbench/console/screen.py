@@ -81,17 +81,21 @@ def arrange_text(text: str, *, on_terminal: bool) -> str:
     screen = _SCREEN.get()
     if screen is None:
         return text
-    lines = [part for line in text.split("\n") for part in _wrap_line(line, screen)]
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if not screen.wraps or screen.width is None or len(line) <= screen.width or _COPIED.match(line):
+            lines.append(line)
+        else:
+            indent = line[: len(line) - len(line.lstrip())]
+            lines += wrap_words(line.strip(), screen.width - len(indent), indent=indent)
     if on_terminal and not os.environ.get("NO_COLOR"):
-        lines = [_colour_line(line, screen) for line in lines]
+        lines = [
+            f"{_BOLD}{line}{_END}"
+            if line in screen.heads
+            else _VERDICT.sub(lambda found: f"{_COLOURS[found[1]]}{found[1]}{_END}", line)
+            for line in lines
+        ]
     return "\n".join(lines)
-
-
-def _wrap_line(line: str, screen: Screen) -> list[str]:
-    if not screen.wraps or screen.width is None or len(line) <= screen.width or _COPIED.match(line):
-        return [line]
-    indent = line[: len(line) - len(line.lstrip())]
-    return wrap_words(line.strip(), screen.width - len(indent), indent=indent)
 
 
 def wrap_words(text: str, width: int, *, indent: str = "") -> list[str]:
@@ -103,9 +107,3 @@ def wrap_words(text: str, width: int, *, indent: str = "") -> list[str]:
     joined = re.sub(r"(?<=\d) (?=[%×x](?:\W|$))", "\N{NO-BREAK SPACE}", text)
     lines = textwrap.wrap(joined, max(8, width), break_long_words=False, break_on_hyphens=False) or [""]
     return [indent + line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
-
-
-def _colour_line(line: str, screen: Screen) -> str:
-    if line in screen.heads:
-        return f"{_BOLD}{line}{_END}"
-    return _VERDICT.sub(lambda found: f"{_COLOURS[found[1]]}{found[1]}{_END}", line)

@@ -209,7 +209,11 @@ def _join_cells(cells: Sequence[tuple[list[str], _Column]], *, at_bottom: bool =
     padded = []
     for lines, column in cells:
         empty = [""] * (height - len(lines))
-        padded.append([_pad_cell(line, column) for line in ([*empty, *lines] if at_bottom else [*lines, *empty])])
+        full = [*empty, *lines] if at_bottom else [*lines, *empty]
+        spaces = [" " * (column.width - measure_width(line)) for line in full]
+        padded.append(
+            [space + line if column.is_right else line + space for line, space in zip(full, spaces, strict=True)]
+        )
     return [_GAP.join(line).rstrip() for line in zip(*padded, strict=True)]
 
 
@@ -231,13 +235,8 @@ def measure_width(text: str) -> int:
     """
     if text.isascii():
         return len(text)
-    return sum(_measure_letter(letter) for letter in text)
-
-
-def _measure_letter(letter: str) -> int:
-    if unicodedata.combining(letter):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    shown = [letter for letter in text if not unicodedata.combining(letter)]
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in shown)
 
 
 def _is_numeric(column: Sequence[object]) -> bool:
@@ -251,8 +250,3 @@ def _format_column(column: Sequence[object]) -> list[str]:
     if any(isinstance(value, float) and not math.isnan(value) for value in column):
         column = [float(value) if isinstance(value, int) else value for value in column]
     return formats.format_column(column)
-
-
-def _pad_cell(text: str, column: _Column) -> str:
-    space = " " * (column.width - measure_width(text))
-    return space + text if column.is_right else text + space

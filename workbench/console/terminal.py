@@ -199,16 +199,11 @@ def create_run_progress() -> PlainRunProgress | RunProgressBars:
     return RunProgressBars() if sys.stderr.isatty() else PlainRunProgress()
 
 
-def _ignore_progress(n_done: int, total: int) -> None:
-    """No output."""
-    del n_done, total
-
-
 @contextmanager
 def show_progress_count(description: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function to call with (done, total); shows a bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
-        yield _ignore_progress
+        yield lambda *_: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
