@@ -227,12 +227,7 @@ def _answer_keep(
             f"Keep {baseline}: no other is better.",
         )
         return Answer(baseline, "no difference", sentence, claim, same)
-    if len(accepted) == 1:
-        return _answer_kept(baseline, "every other stack was excluded")
-    return _answer_kept(baseline, "every other stack is worse")
-
-
-def _answer_kept(baseline: str, reason: str) -> Answer:
+    reason = "every other stack was excluded" if len(accepted) == 1 else "every other stack is worse"
     claim = fit_answer(f"Keep {baseline}: {reason}.", f"Keep {baseline}.")
     return Answer(baseline, "keep", f"Keep {baseline}: {reason}", claim)
 

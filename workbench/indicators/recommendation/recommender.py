@@ -24,7 +24,7 @@ from workbench.indicators.recommendation.evidence import Facts
 from workbench.indicators.recommendation.metric_mix import Mix, MixScores, score_rounds
 from workbench.indicators.recommendation.ratio_estimates import PairedEstimates, RatioEstimates, fit_model_estimates
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
-from workbench.indicators.recommendation.scoring_steps import list_constraint_sieves, list_scoring_units
+from workbench.indicators.recommendation.scoring_steps import list_constraints, list_scoring_units
 from workbench.indicators.recommendation.unit_pipeline import Candidate, Context, Unit, is_sql
 from workbench.indicators.stacks import stack_sets
 from workbench.indicators.stacks.stack_report import format_pylock
@@ -165,7 +165,7 @@ def recommend(
     context = question.context
     if reasons := _list_unusable_reasons(comparison):
         return recommend_nothing(question, "; ".join(reasons))
-    all_units = [*list_constraint_sieves(request, advisories), *list_scoring_units(advisories), *units]
+    all_units = [*list_constraints(request, advisories), *list_scoring_units(request.type, advisories), *units]
     active = unit_pipeline.select_units(all_units, context)
     if refused := unit_pipeline.boot_units(active, context):
         return recommend_nothing(question, refused)

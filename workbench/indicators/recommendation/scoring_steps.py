@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -14,6 +15,7 @@ from workbench.indicators.recommendation.evidence import (
     MIX,
     Evidence,
     Justification,
+    Kind,
     format_percent_interval,
     ratio_to_percent,
 )
@@ -27,6 +29,7 @@ from workbench.indicators.recommendation.recommendation_request import (
 )
 from workbench.indicators.recommendation.unit_pipeline import (
     Candidate,
+    Context,
     NotAcceptable,
     RecommendationType,
     Sieve,
@@ -50,10 +53,6 @@ class MeasuredMix(Step):
     most = math.inf
     measured = True
 
-    def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """Whether the type chooses by the mix."""
-        return recommendation_type in MEASURED_TYPES
-
     def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
         """The logarithm of the ratio."""
         if stack.interval.estimate is None:
@@ -65,10 +64,6 @@ class NewestVersions(Step):
     """Mean rank of a stack's versions among the versions here: 0 for the oldest, 1 for the newest."""
 
     query = "packages"
-
-    def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """Whether the type is latest."""
-        return recommendation_type == "latest"
 
     def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
         """A score from 0 to 1; packages with a single version do not count."""
@@ -88,10 +83,6 @@ class NewestVersions(Step):
 
 class ToLearn(Step):
     """Expected improvement over the best stack so far, if this stack is measured more."""
-
-    def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """Whether the type is testing."""
-        return recommendation_type == "testing"
 
     def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
         """The expected improvement; source: Jones, Schonlau and Welch, Efficient global optimization (1998)."""
@@ -114,10 +105,6 @@ class ToLearn(Step):
 class NotWorse(Stride):
     """Accepts stacks that are surely not worse than the baseline by more than the margin."""
 
-    def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """Whether the type is stable."""
-        return recommendation_type == "stable"
-
     def run(self, stack: Candidate) -> bool:
         """Whether the chance is high enough."""
         chance = chance_not_worse(stack.interval, self.context.margin)
@@ -136,53 +123,53 @@ class Figures(Wrap):
 
     def run(self, stack: Candidate) -> list[Justification]:
         """Sentences on the mix, then on each of its metrics."""
-        return [] if stack.baseline else [self._justify_mix(stack), *self._justify_metrics(stack)]
-
-    def _justify_mix(self, stack: Candidate) -> Justification:
-        """The sentence on a stack's ratio over the mix, with its figures as evidence."""
-        interval = stack.interval
+        if stack.baseline:
+            return []
+        ratio, facts = stack.interval, self.context.facts
         source = "predicted from stacks with the same versions" if stack.predicted else f"{stack.rounds} rounds"
-        base = self.context.baseline
-        message = f"{stack.name}: {format_percent_interval(interval)} against {base} over the mix; {source}"
-        low, high = _convert_ends(interval.low, interval.high)
-        evidence = Evidence(
-            metric=MIX,
-            effect_pct=None if interval.estimate is None else ratio_to_percent(interval.estimate),
-            interval=None if low is None or high is None else (low, high),
-            n_rounds=stack.rounds,
-            runs=stack.basis,
-            hardware=stack.hardware,
-            session=stack.session,
-        )
-        link = evidence.runs[0] if evidence.runs else None
-        return Justification(type="INFO", message=message, link=link, evidence=evidence)
-
-    def _justify_metrics(self, stack: Candidate) -> Iterator[Justification]:
+        effect = format_percent_interval(ratio)
+        message = f"{stack.name}: {effect} against {self.context.baseline} over the mix; {source}"
+        ends = _convert_ends(ratio.low, ratio.high)
+        sentences = [_justify(stack, "INFO", message, MIX, ratio.estimate, ends, stack.rounds, stack.basis)]
         for row in self.observations.iter_rows(named=True):
-            if row["arm"] == stack.arm and row["metric"] in self.context.weights and row["ratio"] is not None:
-                yield self._justify_metric(stack, row)
+            metric = row["metric"]
+            if row["arm"] == stack.arm and metric in self.context.weights and row["ratio"] is not None:
+                ends = _convert_ends(row["low"], row["high"])
+                span = "" if ends is None else f" [{ends[0]:+.1f}, {ends[1]:+.1f}]"
+                effect = f"{ratio_to_percent(row['ratio']):+.1f} %{span}"
+                message = f"{stack.name}, {metric}: {effect}, {row['verdict']}"
+                case, base = facts.case_of(metric), self.context.session.baseline
+                runs = (*facts.runs_of(row["arm"], case), *facts.runs_of(base, case))
+                kind: Kind = "WARNING" if row["verdict"] == SLOWER else "INFO"
+                sentences.append(_justify(stack, kind, message, metric, row["ratio"], ends, row["n"], runs))
+        return sentences
 
-    def _justify_metric(self, stack: Candidate, row: dict[str, Any]) -> Justification:
-        """The sentence on a stack's ratio by one metric; `row` is one of EFFECTS."""
-        low, high = _convert_ends(row["low"], row["high"])
-        span = "" if low is None else f" [{low:+.1f}, {high:+.1f}]"
-        base = self.context.facts.runs_of(self.context.session.baseline, self.context.facts.case_of(row["metric"]))
-        arm_runs = self.context.facts.runs_of(row["arm"], self.context.facts.case_of(row["metric"]))
-        evidence = Evidence(
-            metric=row["metric"],
-            effect_pct=ratio_to_percent(row["ratio"]),
-            interval=None if low is None or high is None else (low, high),
-            n_rounds=row["n"],
-            runs=(*arm_runs, *base),
-            hardware=stack.hardware,
-            session=stack.session,
-        )
-        return Justification(
-            type="WARNING" if row["verdict"] == SLOWER else "INFO",
-            message=f"{stack.name}, {row['metric']}: {ratio_to_percent(row['ratio']):+.1f} %{span}, {row['verdict']}",
-            link=arm_runs[0] if arm_runs else None,
-            evidence=evidence,
-        )
+
+def _convert_ends(low: float | None, high: float | None) -> tuple[float, float] | None:
+    return None if low is None or high is None else (ratio_to_percent(low), ratio_to_percent(high))
+
+
+def _justify(
+    stack: Candidate,
+    kind: Kind,
+    message: str,
+    metric: str,
+    ratio: float | None,
+    ends: tuple[float, float] | None,
+    rounds: int,
+    runs: tuple[str, ...],
+) -> Justification:
+    """The sentence on a stack's ratio with its figures as evidence; it links to the first run."""
+    evidence = Evidence(
+        metric=metric,
+        effect_pct=None if ratio is None else ratio_to_percent(ratio),
+        interval=ends,
+        n_rounds=rounds,
+        runs=runs,
+        hardware=stack.hardware,
+        session=stack.session,
+    )
+    return Justification(type=kind, message=message, link=runs[0] if runs else None, evidence=evidence)
 
 
 class Versions(Wrap):
@@ -229,12 +216,6 @@ class Cautions(Wrap):
         return sentences
 
 
-def _convert_ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    if low is None or high is None:
-        return None, None
-    return ratio_to_percent(low), ratio_to_percent(high)
-
-
 def _version_sort_key(text: str) -> tuple[int, Any]:
     """Sort key of versions; texts that are no version come first."""
     try:
@@ -243,88 +224,33 @@ def _version_sort_key(text: str) -> tuple[int, Any]:
         return 0, text
 
 
-def list_scoring_units(advisories: KnownVulnerabilities | None) -> list[Unit]:
-    """List all built-in steps, strides and wraps."""
-    return [MeasuredMix(), NewestVersions(), ToLearn(), NotWorse(), Figures(), Versions(), Cautions(advisories)]
+def list_scoring_units(kind: RecommendationType, advisories: KnownVulnerabilities | None) -> list[Unit]:
+    """List the built-in steps, strides and wraps of a type of recommendation."""
+    others: dict[str, Step] = {"latest": NewestVersions(), "testing": ToLearn()}
+    step = MeasuredMix() if kind in MEASURED_TYPES else others[kind]
+    strides = [NotWorse()] if kind == "stable" else []
+    return [step, *strides, Figures(), Versions(), Cautions(advisories)]
 
 
-class Requirements(Sieve):
-    """Passes stacks that meet all requirements and hold no excluded version."""
+class Constraint(Sieve):
+    """A built-in constraint: excludes each stack for which a function gives a reason."""
 
-    def __init__(self, request: RecommendationRequest) -> None:
-        self.required = [parse_requirement(text) for text in request.require]
-        self.excluded = [parse_requirement(text) for text in request.exclude]
+    def __init__(self, name: str, find_refusal: Callable[[Candidate, Context], NotAcceptable | None]) -> None:
+        self.name, self.find_refusal = name, find_refusal
+
+    @property
+    def label(self) -> str:
+        """The constraint's name in table EXCLUDED."""
+        return self.name
 
     def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Check requirements and exclusions."""
+        """Pass the stacks without a reason."""
         for stack in stacks:
-            if refused := self._find_reason(stack):
-                name, reason = refused
-                version = find_version(stack.packages, name)
-                self.reject(stack, reason, package_name=name, version_range=None if version is None else f"=={version}")
+            refused = self.find_refusal(stack, self.context)
+            if refused is None:
+                yield stack
             else:
-                yield stack
-
-    def _find_reason(self, stack: Candidate) -> tuple[str, str] | None:
-        """The package and the requirement that a stack does not meet; null if it meets all."""
-        for wanted in self.required:
-            version = find_version(stack.packages, wanted.name)
-            if version is None:
-                return wanted.name, f"{wanted.name} is missing; {wanted} is required"
-            if not meets_requirement(version, wanted):
-                return wanted.name, f"{wanted.name} {version} does not meet the requirement {wanted}"
-        for unwanted in self.excluded:
-            version = find_version(stack.packages, unwanted.name)
-            if version is not None and meets_requirement(version, unwanted):
-                return unwanted.name, f"{unwanted.name} {version} is excluded by {unwanted}"
-        return None
-
-
-class Checks(Sieve):
-    """Passes stacks without a failed check in the cases of the mix."""
-
-    def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Check the answers."""
-        for stack in stacks:
-            failures = self.context.facts.wrong_answers(stack.arm)
-            if not failures:
-                yield stack
-                continue
-            sentences = list(dict.fromkeys(sentence for sentence, _ in failures))
-            more = f" (and {len(sentences) - 3} more)" if len(sentences) > 3 else ""
-            runs = tuple(dict.fromkeys(run for _, run in failures))
-            self.reject(stack, "wrong answers: " + "; ".join(sentences[:3]) + more, runs=runs)
-
-
-class Measured(Sieve):
-    """Passes stacks with few failed runs and enough complete rounds."""
-
-    def __init__(self, request: RecommendationRequest) -> None:
-        self.most_failed, self.predict = request.max_failed_share, request.predict
-
-    def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Check the runs; stacks without runs pass, since they can be predicted."""
-        for stack in stacks:
-            reason, runs = self._find_reasons(stack)
-            if reason:
-                self.reject(stack, reason, runs=runs)
-            else:
-                yield stack
-
-    def _find_reasons(self, stack: Candidate) -> tuple[str | None, list[str]]:
-        """Why too little was measured of a stack (null: enough), and the runs that show it."""
-        if stack.arm is None:
-            return None, []
-        if skipped := self.context.facts.list_skip_reasons(stack.arm):
-            return "not measured in all cases of the mix: " + "; ".join(skipped), []
-        failed = self.context.facts.failed_runs(stack.arm)
-        tried = len(stack.runs)
-        if tried and len(failed) > self.most_failed * tried:
-            kinds = ", ".join(sorted({status for status, _ in failed}))
-            return f"{len(failed)} of {tried} runs failed: {kinds}", [run for _, run in failed]
-        if stack.rounds < MIN_ROUNDS and not self.predict:
-            return f"{stack.rounds} complete round(s) of the mix, at least {MIN_ROUNDS} are needed", []
-        return None, []
+                self.rejected[stack.name] = refused
 
 
 class Predictable(Sieve):
@@ -332,129 +258,115 @@ class Predictable(Sieve):
 
     def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
         """Check that all versions were measured."""
-        trusted = [stack.packages for stack in self.context.everything if stack.arm in self.context.facts.trusted]
-        varying = sorted(
-            {name for stack in self.context.everything for name in stack.packages if self._is_varying(name)}
-        )
+        everything, facts = self.context.everything, self.context.facts
+        names = sorted({name for stack in everything for name in stack.packages})
+        varying = [name for name in names if len({stack.packages.get(name) for stack in everything}) > 1]
+        trusted = [stack.packages for stack in everything if stack.arm in facts.trusted]
         seen = {(name, packages.get(name)) for packages in trusted for name in varying}
         for stack in stacks:
             unseen = [name for name in varying if (name, stack.packages.get(name)) not in seen]
             if stack.predicted and unseen:
-                names = ", ".join(f"{name} {stack.packages.get(name, '(none)')}" for name in unseen)
-                self.reject(stack, f"cannot be predicted: {names} is in no measured stack with right answers")
-            else:
-                yield stack
-
-    def _is_varying(self, name: str) -> bool:
-        return len({stack.packages.get(name) for stack in self.context.everything}) > 1
-
-
-class Vulnerabilities(Sieve):
-    """Passes stacks without a known vulnerability; for the type `security` also without unaudited packages."""
-
-    def __init__(self, advisories: KnownVulnerabilities | None) -> None:
-        self.known = advisories
-
-    def should_include(self, recommendation_type: RecommendationType) -> bool:  # noqa: ARG002
-        """If a file was given."""
-        return self.known is not None
-
-    def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Check for known vulnerabilities."""
-        advisories = self.known or KnownVulnerabilities()
-        for stack in stacks:
-            matches = list(advisories.find_affecting(stack.packages))
-            unaudited = advisories.list_without_audit(stack.packages)
-            if matches:
-                name, version, first = matches[0]
-                more = f"; and {len(matches) - 1} more" if len(matches) > 1 else ""
-                about = f" ({first.summary})" if first.summary else ""
-                reason = f"known vulnerability {first.advisory} in {name} {version}{about}{more}"
-                where = {"package_name": name, "version_range": first.version_range}
-                self.reject(stack, reason, link=first.link, **where)
-            elif unaudited and self.context.recommendation_type == "security":
-                self.reject(stack, f"not audited for vulnerabilities: {', '.join(unaudited[:5])}")
+                versions = ", ".join(f"{name} {stack.packages.get(name, '(none)')}" for name in unseen)
+                self.reject(stack, f"cannot be predicted: {versions} is in no measured stack with right answers")
             else:
                 yield stack
 
 
-class Yanked(Sieve):
-    """Passes stacks without yanked files."""
-
-    def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Check for yanked files; unknown ones pass."""
-        for stack in stacks:
-            if taken := [f"{name} {stack.packages[name]}" for name, yanked in stack.yanked.items() if yanked]:
-                self.reject(stack, f"yanked from the index: {', '.join(taken)}")
-            else:
-                yield stack
-
-
-class Age(Sieve):
-    """Passes stacks whose newest file is old enough."""
-
-    def __init__(self, request: RecommendationRequest) -> None:
-        self.least, self.as_of = request.effective_min_age_days, request.as_of
-        self.is_explicit = request.min_age_days is not None
-
-    def should_include(self, recommendation_type: RecommendationType) -> bool:  # noqa: ARG002
-        """If there is a minimum age."""
-        return self.least is not None
-
-    def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Check the ages; stacks of unknown age pass unless the user gave a minimum age."""
-        least = self.least or 0.0
-        for stack in stacks:
-            ages = {
-                name: compute_age_days(moment, self.as_of)
-                for name, moment in stack.uploaded.items()
-                if moment is not None
-            }
-            young = {name: age for name, age in ages.items() if age < least}
-            unknown = [name for name in stack.packages if name not in ages]
-            if young:
-                name = min(young, key=lambda package: young[package])
-                age = f"{name} {stack.packages.get(name, '')} was uploaded {max(0.0, young[name]):.0f} days ago"
-                self.reject(stack, f"{age}, the minimum age is {least:g} days")
-            elif unknown and self.is_explicit:
-                self.reject(stack, f"the age of {', '.join(sorted(unknown)[:5])} is unknown")
-            else:
-                yield stack
+def list_constraints(request: RecommendationRequest, advisories: KnownVulnerabilities | None) -> list[Sieve]:
+    """List the constraints of a recommendation; those that need no measurement come first."""
+    constraints: list[Sieve] = [Constraint("Requirements", partial(_check_requirements, request))]
+    if advisories is not None:
+        constraints.append(Constraint("Vulnerabilities", partial(_check_vulnerabilities, advisories)))
+    constraints.append(Constraint("Yanked", _check_yanked))
+    if request.type in ("stable", "security"):
+        constraints.append(Constraint("PreReleases", _check_released))
+    if request.effective_min_age_days is not None:
+        constraints.append(Constraint("Age", partial(_check_age, request)))
+    measured = [Constraint("Measured", partial(_check_runs, request)), Constraint("Checks", _check_answers)]
+    return [*constraints, *measured, Predictable()]
 
 
-class PreReleases(Sieve):
-    """Passes stacks of released versions only."""
-
-    def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """Whether the type is stable or security."""
-        return recommendation_type in ("stable", "security")
-
-    def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Check for alpha, beta, candidate and development versions."""
-        for stack in stacks:
-            early = [f"{name} {version}" for name, version in stack.packages.items() if _is_early(version)]
-            if early:
-                self.reject(stack, f"not a release: {', '.join(early)}")
-            else:
-                yield stack
-
-
-def _is_early(version: str) -> bool:
-    try:
-        return Version(version).is_prerelease
-    except InvalidVersion:
-        return False
+def _check_requirements(request: RecommendationRequest, stack: Candidate, _context: Context) -> NotAcceptable | None:
+    """All requirements are met, and no excluded version is there."""
+    for wanted in map(parse_requirement, request.require):
+        version = find_version(stack.packages, wanted.name)
+        if version is None:
+            return NotAcceptable(f"{wanted.name} is missing; {wanted} is required", package_name=wanted.name)
+        if not meets_requirement(version, wanted):
+            reason = f"{wanted.name} {version} does not meet the requirement {wanted}"
+            return NotAcceptable(reason, package_name=wanted.name, version_range=f"=={version}")
+    for unwanted in map(parse_requirement, request.exclude):
+        version = find_version(stack.packages, unwanted.name)
+        if version is not None and meets_requirement(version, unwanted):
+            reason = f"{unwanted.name} {version} is excluded by {unwanted}"
+            return NotAcceptable(reason, package_name=unwanted.name, version_range=f"=={version}")
+    return None
 
 
-def list_constraint_sieves(request: RecommendationRequest, advisories: KnownVulnerabilities | None) -> list[Sieve]:
-    """List all constraints; those that need no measurement come first."""
-    return [
-        Requirements(request),
-        Vulnerabilities(advisories),
-        Yanked(),
-        PreReleases(),
-        Age(request),
-        Measured(request),
-        Checks(),
-        Predictable(),
-    ]
+def _check_vulnerabilities(
+    advisories: KnownVulnerabilities, stack: Candidate, context: Context
+) -> NotAcceptable | None:
+    """No vulnerability is known; for the type `security`, no package was left unaudited either."""
+    if matches := list(advisories.find_affecting(stack.packages)):
+        name, version, first = matches[0]
+        more = f"; and {len(matches) - 1} more" if len(matches) > 1 else ""
+        about = f" ({first.summary})" if first.summary else ""
+        reason = f"known vulnerability {first.advisory} in {name} {version}{about}{more}"
+        return NotAcceptable(reason, link=first.link, package_name=name, version_range=first.version_range)
+    unaudited = advisories.list_without_audit(stack.packages)
+    if unaudited and context.recommendation_type == "security":
+        return NotAcceptable(f"not audited for vulnerabilities: {', '.join(unaudited[:5])}")
+    return None
+
+
+def _check_age(request: RecommendationRequest, stack: Candidate, _context: Context) -> NotAcceptable | None:
+    """The newest file is old enough; an unknown age passes unless the user gave a minimum."""
+    least = request.effective_min_age_days or 0.0
+    uploads = {name: moment for name, moment in stack.uploaded.items() if moment is not None}
+    ages = {name: compute_age_days(moment, request.as_of) for name, moment in uploads.items()}
+    youngest = min(ages, key=lambda name: ages[name], default=None)
+    if youngest is not None and ages[youngest] < least:
+        age = f"{youngest} {stack.packages.get(youngest, '')} was uploaded {max(0.0, ages[youngest]):.0f} days ago"
+        return NotAcceptable(f"{age}, the minimum age is {least:g} days")
+    unknown = sorted(name for name in stack.packages if name not in ages)
+    if unknown and request.min_age_days is not None:
+        return NotAcceptable(f"the age of {', '.join(unknown[:5])} is unknown")
+    return None
+
+
+def _check_runs(request: RecommendationRequest, stack: Candidate, context: Context) -> NotAcceptable | None:
+    """Few runs failed and enough rounds are complete; stacks without runs pass, since they can be predicted."""
+    if stack.arm is None:
+        return None
+    if skipped := context.facts.list_skip_reasons(stack.arm):
+        return NotAcceptable("not measured in all cases of the mix: " + "; ".join(skipped))
+    failed, tried = context.facts.failed_runs(stack.arm), len(stack.runs)
+    if tried and len(failed) > request.max_failed_share * tried:
+        kinds = ", ".join(sorted({status for status, _ in failed}))
+        return NotAcceptable(f"{len(failed)} of {tried} runs failed: {kinds}", runs=[run for _, run in failed])
+    if stack.rounds < MIN_ROUNDS and not request.predict:
+        reason = f"{stack.rounds} complete round(s) of the mix, at least {MIN_ROUNDS} are needed"
+        return NotAcceptable(reason)
+    return None
+
+
+def _check_yanked(stack: Candidate, _context: Context) -> NotAcceptable | None:
+    """No file was yanked; unknown ones pass."""
+    taken = [f"{name} {stack.packages[name]}" for name, yanked in stack.yanked.items() if yanked]
+    return NotAcceptable(f"yanked from the index: {', '.join(taken)}") if taken else None
+
+
+def _check_released(stack: Candidate, _context: Context) -> NotAcceptable | None:
+    """All are released versions: no alpha, beta, candidate or development version."""
+    versions = [(f"{name} {version}", _version_sort_key(version)[1]) for name, version in stack.packages.items()]
+    early = [text for text, version in versions if isinstance(version, Version) and version.is_prerelease]
+    return NotAcceptable(f"not a release: {', '.join(early)}") if early else None
+
+
+def _check_answers(stack: Candidate, context: Context) -> NotAcceptable | None:
+    """No check failed in the cases of the mix."""
+    failures = context.facts.wrong_answers(stack.arm)
+    sentences = list(dict.fromkeys(sentence for sentence, _ in failures))
+    more = f" (and {len(sentences) - 3} more)" if len(sentences) > 3 else ""
+    reason = "wrong answers: " + "; ".join(sentences[:3]) + more
+    return NotAcceptable(reason, runs=dict.fromkeys(run for _, run in failures)) if failures else None

@@ -374,28 +374,19 @@ def score_stacks(
     """
     excluded: list[Excluded] = []
     contenders = [Accepted(stack) for stack in stacks]
-    for kind, through in ((Step, _run_step), (Stride, _run_stride), (Wrap, _run_wrap)):
-        kind_units = [unit for unit in units if isinstance(unit, kind)]
+    for kind, run_unit in ((Step, _run_step), (Stride, _run_stride), (Wrap, _run_wrap)):
         survivors = []
         for contender in contenders:
-            refused = _run_units(kind_units, through, contender)
-            if refused is None:
+            unit: Any = None
+            try:
+                for unit in (unit for unit in units if isinstance(unit, kind)):
+                    run_unit(unit, contender)
                 survivors.append(contender)
-            else:
-                excluded.append(refused)
+            except NotAcceptable as refused:
+                excluded.append(_build_exclusion(unit, contender.stack, refused))
         contenders = survivors
         context.scores.update({survivor.stack.name: survivor.score for survivor in contenders})
     return contenders, excluded
-
-
-def _run_units(units: Sequence[Unit], through: Callable[[Any, Accepted], None], contender: Accepted) -> Excluded | None:
-    """Run all units of a kind on one stack; return null, or its exclusion."""
-    for unit in units:
-        try:
-            through(unit, contender)
-        except NotAcceptable as refused:
-            return _build_exclusion(unit, contender.stack, refused)
-    return None
 
 
 def _run_step(unit: Step, contender: Accepted) -> None:
@@ -423,9 +414,8 @@ def _run_step(unit: Step, contender: Accepted) -> None:
 
 def _run_stride(unit: Stride, contender: Accepted) -> None:
     with _blame_unit(unit, may_refuse=True):
-        accepted = unit.run(contender.stack)
-    if not accepted:
-        raise NotAcceptable(f"denied by {unit.label}")
+        if not unit.run(contender.stack):
+            raise NotAcceptable(f"denied by {unit.label}")
 
 
 def _run_wrap(unit: Wrap, contender: Accepted) -> None:
