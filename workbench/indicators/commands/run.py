@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
-
-if TYPE_CHECKING:
-    from workbench.indicators.measurement.session_progress import SessionWatcher
-    from workbench.indicators.measurement.session_report import SessionOutcome
 
 
 @take_options_from(
@@ -80,20 +75,45 @@ def run(
 
     Example: workbench indicators run --stack numpy==1.26.4 --stack numpy==2.2.6 --indicator sort --indicator matmul
     """
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.kubernetes import cluster_session
+    from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
+    from workbench.indicators.kubernetes.job_submission import connect_cluster, read_options
     from workbench.indicators.measurement import session_report, sessions
     from workbench.indicators.measurement.session_config import SessionConfig
     from workbench.indicators.measurement.session_progress import select_watcher
 
-    place = RunBackend(backend, tuple(cluster or ()), context, confirm_context)
-    total_rounds = _take_total_rounds(settings, resume, more)
-    _refuse_conflicting_options(settings, place, out, resume, fetch_script=fetch_script)
+    if resume is None and more is not None:
+        raise ConfigError("--more extends a session", where="--more", do="add --resume DIR, its folder")
+    rounds = None if resume is None else settings.get("rounds")
+    if rounds is not None and len(rounds) != 1:
+        raise ConfigError("not a number of rounds", where="--rounds", found=rounds, allowed="one number with --resume")
+    if "specification" not in settings and ("ignore" in settings or fetch_script):
+        raise ConfigError("--ignore and --fetch-script are for --specification", where="--specification")
+    placed: dict[str, object] = {
+        "--cluster": cluster or None,
+        "--context": context,
+        "--confirm-context": confirm_context,
+    }
+    _refuse_conflicting_options(settings, backend, placed, out, resume)
+    command = format_command_line()
     if backend == "manifests":
-        _write_manifests(settings, out, place, as_json)
+        folder = cluster_session.plan_cluster_session(
+            settings.build_model(SessionConfig), parse_cluster_options(cluster or ()), out=out, command=command
+        )
+        text = cluster_session.format_instructions(folder)
+        finish_command(text, {"folder": folder, "commands": text.splitlines()}, as_json=as_json)
     with select_watcher() as watcher:
         if backend == "kubernetes":
-            outcome = _measure_on_cluster(settings, out, resume, place, watcher)
+            options = parse_cluster_options(cluster or ()) if resume is None else read_options(resume)
+            connected = connect_cluster(context, confirm_context, options.namespace)
+            folder = resume or cluster_session.plan_cluster_session(
+                settings.build_model(SessionConfig), options, out=out, watcher=watcher, command=command
+            )
+            outcome = cluster_session.resume_cluster_session(folder, connected, watcher=watcher)
         elif resume is not None:
-            outcome = sessions.resume_session(resume, watcher=watcher, offline=offline, rounds=total_rounds, more=more)
+            total = None if rounds is None else rounds[0]
+            outcome = sessions.resume_session(resume, watcher=watcher, offline=offline, rounds=total, more=more)
         else:
             outcome = sessions.start_session(
                 settings.build_model(SessionConfig),
@@ -101,7 +121,7 @@ def run(
                 watcher=watcher,
                 fetch_script=fetch_script,
                 offline=offline,
-                command=format_command_line(),
+                command=command,
             )
     finish_command(
         lambda: session_report.format_session(outcome),
@@ -112,86 +132,34 @@ def run(
     )
 
 
-def _take_total_rounds(settings: OptionValues, resume: Path | None, more: int | None) -> int | None:
-    """The rounds of a resumed session in all, where they are given."""
-    from workbench.core.errors import ConfigError
-
-    if resume is None:
-        if more is not None:
-            raise ConfigError("--more extends a session", where="--more", do="add --resume DIR, its folder")
-        return None
-    numbers = settings.get("rounds")
-    if numbers is not None and len(numbers) != 1:
-        raise ConfigError("not a number of rounds", where="--rounds", found=numbers, allowed="one number with --resume")
-    return numbers[0] if numbers else None
-
-
-@dataclass(frozen=True)
-class RunBackend:
-    """Backend where runs are made, and what is requested from a cluster."""
-
-    backend: str = "process"
-    cluster: tuple[str, ...] = ()
-    context: str | None = None
-    confirm_context: str | None = None
-
-
 def _refuse_conflicting_options(
-    settings: OptionValues, place: RunBackend, out: Path | None, resume: Path | None, *, fetch_script: bool
+    settings: OptionValues, backend: str, placed: dict[str, object], out: Path | None, resume: Path | None
 ) -> None:
-    """Refuse options that do not fit the backend, or a session that is resumed."""
+    """Refuse options that do not fit the backend, or a session that is resumed.
+
+    `placed`: Options of a cluster, null where they are not given.
+    """
     from workbench.core.errors import ConfigError
 
     allowed = ("process", "kubernetes", "manifests")
-    if place.backend not in allowed:
-        raise ConfigError("no such backend", where="--backend", found=place.backend[:40], allowed=allowed)
-    if place.backend == "process" and place != RunBackend():
+    if backend not in allowed:
+        raise ConfigError("no such backend", where="--backend", found=backend[:40], allowed=allowed)
+    if backend == "process" and any(value is not None for value in placed.values()):
         raise ConfigError("for a cluster only", where="--cluster, --context", do="add --backend kubernetes")
     fixed = [
-        *(settings.flags[name] for name in settings if name != "rounds" or place.backend != "process"),
+        *(settings.flags[name] for name in settings if name != "rounds" or backend != "process"),
         *(["--out"] if out else []),
-        *(["--cluster"] if place.cluster else []),
+        *(["--cluster"] if placed["--cluster"] else []),
     ]
     if resume is not None and fixed:
         raise ConfigError(
             "a resumed session keeps its settings", where="--resume", found=fixed, do="leave these options out"
         )
-    if "specification" not in settings and ("ignore" in settings or fetch_script):
-        raise ConfigError("--ignore and --fetch-script are for --specification", where="--specification")
-    unfit = {"--resume": resume, "--context": place.context, "--confirm-context": place.confirm_context}
-    if place.backend == "manifests" and (conflicts := [name for name, value in unfit.items() if value is not None]):
+    unfit = {"--resume": resume, **placed, "--cluster": None}
+    if backend == "manifests" and (conflicts := [name for name, value in unfit.items() if value is not None]):
         raise ConfigError(
             "--backend manifests only writes manifests: it neither reaches a cluster nor resumes a session",
             where="--backend manifests",
             found=conflicts,
             do="omit these options, or use --backend kubernetes",
         )
-
-
-def _write_manifests(settings: OptionValues, out: Path | None, place: RunBackend, as_json: bool) -> NoReturn:
-    """Plan a session, write its manifests, and print the commands that run it."""
-    from workbench.indicators.kubernetes.cluster_session import format_instructions, plan_cluster_session
-    from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
-    from workbench.indicators.measurement.session_config import SessionConfig
-
-    config, options = settings.build_model(SessionConfig), parse_cluster_options(place.cluster)
-    folder = plan_cluster_session(config, options, out=out, command=format_command_line())
-    commands = format_instructions(folder)
-    finish_command(commands, {"folder": str(folder), "commands": commands.splitlines()}, as_json=as_json)
-
-
-def _measure_on_cluster(
-    settings: OptionValues, out: Path | None, resume: Path | None, place: RunBackend, watcher: SessionWatcher
-) -> SessionOutcome:
-    """Plan a session for a cluster or read a planned one, and make its missing rounds there."""
-    from workbench.indicators.kubernetes import cluster_session
-    from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
-    from workbench.indicators.kubernetes.job_submission import connect_cluster, read_options
-    from workbench.indicators.measurement.session_config import SessionConfig
-
-    options = parse_cluster_options(place.cluster) if resume is None else read_options(resume)
-    cluster = connect_cluster(place.context, place.confirm_context, options.namespace)
-    folder = resume or cluster_session.plan_cluster_session(
-        settings.build_model(SessionConfig), options, out=out, watcher=watcher, command=format_command_line()
-    )
-    return cluster_session.resume_cluster_session(folder, cluster, watcher=watcher)

@@ -98,20 +98,17 @@ def _set_commands(settings: OptionValues, words: list[str]) -> None:
 
 def _is_fed() -> bool:
     """Whether the workbench's own standard input is a file or a pipe with something in it."""
+    import fcntl
     import select
+    import termios
 
     try:
         mode = os.fstat(0).st_mode
         if stat.S_ISREG(mode):
             return os.fstat(0).st_size > 0
-        return stat.S_ISFIFO(mode) and bool(select.select([0], [], [], 0)[0]) and _count_waiting_bytes() > 0
+        if not stat.S_ISFIFO(mode) or not select.select([0], [], [], 0)[0]:
+            return False
+        # A pipe whose other end is closed can be read, too.
+        return int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder) > 0
     except OSError:
         return False
-
-
-def _count_waiting_bytes() -> int:
-    """Bytes that can be read from the standard input now."""
-    import fcntl
-    import termios
-
-    return int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
