@@ -386,6 +386,10 @@ def _build_application_row(
             return base | {"reason": f"structured streaming: {batches:,} batches, not judged"}
         return base | {"reason": "no SQL query ran tasks, so there is nothing to accelerate"}
     prediction = base | _predict_application(row, predictions, model, terms)
+    recommendation = classify_recommendation(prediction["ratio"], prediction["ratio_low"], terms.least_ratio)
+    # A damaged log shows a part of the application only.
+    if recommendation == RECOMMENDED and row["status"] in DAMAGED_STATUSES:
+        recommendation = TRIAL
     # A caution if the log's machine or work is far from that of the recording; null otherwise.
     if 1 / FAR_PACE <= pace <= FAR_PACE:
         pace_caution = None
@@ -403,7 +407,7 @@ def _build_application_row(
         notes.append(
             f"{100 * moved_share:.0f} % of the queries' time ran on {row['engine']} already and stays unchanged"
         )
-    return prediction | {"reason": "; ".join(filter(None, notes)) or None}
+    return prediction | {"recommendation": recommendation, "reason": "; ".join(filter(None, notes)) or None}
 
 
 def _predict_application(
@@ -430,9 +434,6 @@ def _predict_application(
     low = max(fixed + max(predicted_sql - error_s[0], 0.0), floor_s, MIN_PREDICTED_SHARE * wall_s)
     high = max(fixed + predicted_sql + error_s[1], predicted)
     ratio, ratio_low, ratio_high = wall_s / predicted, wall_s / high, wall_s / low
-    name = classify_recommendation(ratio, ratio_low, terms.least_ratio)
-    if name == RECOMMENDED and row["status"] in DAMAGED_STATUSES:
-        name = TRIAL
     share = {
         column: float((predictions[column] * predictions["baseline_s"]).sum()) / queries_s
         for column in ("unsupported_share", "unknown_share")
@@ -443,7 +444,6 @@ def _predict_application(
         "unsupported_operators"
     ].to_list()
     return {
-        "recommendation": name,
         "reason": "; ".join(filter(None, [row["reason"], _format_limit(wall_s, fixed, predictions, share, named)]))
         or None,
         "predicted_s": predicted,
