@@ -209,7 +209,7 @@ def _count_nodes(counts: Ints, sizes: list[int], node: int) -> Ints:
     case = np.arange(cases)
     many, room = counts.sum(axis=1) + 1, np.full(cases, node, dtype=np.int64)
     for column in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
-        # Place the wanted shapes of one size on the first nodes with room; returns the groups after that.
+        # Place the wanted shapes of one size on the first nodes with room.
         wanted = counts[:, column]
         size = sizes[column]
         each = room // size

@@ -310,7 +310,7 @@ def equalize_conditions(
         def probe(variant: Variant, more: Mapping[str, str], scanner: Launcher = launcher) -> dict[str, Any] | None:
             variables = {**environment, **variant.environment, **more}
             count = variant.arm.threads or threads
-            # Return what the probe reports about an interpreter; null where it cannot run.
+            # What the probe reports about an interpreter; null where it cannot run.
             ended = scanner.run_command(
                 RunCommand(
                     variant.interpreter,

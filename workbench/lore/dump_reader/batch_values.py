@@ -242,7 +242,7 @@ def read_column_values(batches: list[Batch], *, max_rows: int) -> tuple[list[Col
             )
             continue
         try:
-            # Add the values of one batch file to the columns' statistics, by position; returns its number of rows.
+            # Add the values of one batch file to the columns' statistics, by position.
             n_rows = 0
             with import_parquet().ParquetFile(batch.path) as file:
                 if len(file.schema_arrow) > MAX_COLUMNS:

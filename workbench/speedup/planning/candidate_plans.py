@@ -112,7 +112,7 @@ def plan_queries(config: PlanConfig, *, say: Say) -> CandidatePlans:
     run_plans = {
         name: read_log_plans(log) for name, log in (("base", config.baseline_log), ("check", config.check)) if log
     }
-    # Plan the queries in a session; returns its rows, its Spark's version, and the engine's name.
+    # Plan the queries in a session.
     with tempfile.TemporaryDirectory(prefix="workbench-plan-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) / "session"
         folder.mkdir()
