@@ -15,8 +15,7 @@ from workbench.core.errors import ConfigError
 from workbench.core.tables import Column, Table
 from workbench.runs import catalogue, run_folder
 from workbench.runs.question_server import build_server
-from workbench.runs.questions import RunQuestions
-from workbench.runs.replies import MAX_REPLY_BYTES, measure_reply
+from workbench.runs.questions import MAX_REPLY_BYTES, RunQuestions, measure_reply
 
 mcp = pytest.importorskip("mcp")
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"

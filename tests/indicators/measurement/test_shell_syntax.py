@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import ConfigError
-from workbench.indicators.measurement.shell_syntax import check_syntax, find_shell
+from workbench.indicators.measurement.timed_programs import check_syntax, find_shell
 
 OF_BASH = (
     "sleep 1 &> /dev/null", "make >& log", "a |& b", "[[ -f x ]] && cat x", "if [[ a ]]; then b; fi", "cat <<< word",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import InputError
-from workbench.speedup.sampling.table_slices import choose_rows, slice_tables
+from workbench.speedup.sampling.query_sample import choose_rows, slice_tables
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=60).filter(any), st.data())
