@@ -134,7 +134,10 @@ def write_gallery(place: str | Path) -> Path | str:
     groups: dict[tuple[str, str], list[StoredRun]] = {}
     for run in runs:
         groups.setdefault((str(run.record.get("notebook") or run.area), run.area), []).append(run)
-    cards = "".join(_render_group(groups[name], root) for name in sorted(groups))
+    cards = ""
+    for _, group in sorted(groups.items()):
+        older = [_build_entry(root, run, picture=False, read=n < MAX_TREND) for n, run in enumerate(group[1:], 1)]
+        cards += _render_card(_build_entry(root, group[0]), older)
     areas = f'<ul class="cards">{cards}</ul>' + forecasts
     html = _render_page(areas, _render_broken_runs(store.display_path(root), broken), len(runs))
     try:
@@ -171,13 +174,6 @@ def _render_forecasts(store: Store, root: str, broken: list[InputError]) -> str:
     shown.insert_column(9, pl.Series("coverage", [format_share(*row) for row in ends]))
     rows = table(shown, FORECAST_SCORES, caption=scores.answer, limit=100).html
     return f'<section class="forecasts"><h2>Do the forecasts hold?</h2>{rows}</section>'
-
-
-def _render_group(group: Sequence[StoredRun], root: str) -> str:
-    """The card of a notebook: its newest run, its trend, and its older runs."""
-    newest = _build_entry(root, group[0])
-    older = [_build_entry(root, run, picture=False, read=place < MAX_TREND) for place, run in enumerate(group[1:], 1)]
-    return _render_card(newest, older)
 
 
 def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool = True) -> GalleryEntry:
@@ -302,10 +298,8 @@ def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
     figures = [run_entry.figure for run_entry in (*older[::-1], entry)]
     head = f'<p class="eyebrow">{area}</p><h3>{question}</h3>'
     # The first key number of a run, large, with what it was before; "" without one.
-    number = entry.key_number
-    if not number or number["value"] in ("", NULL):
-        key_number = ""
-    else:
+    number, key_number = entry.key_number, ""
+    if number and number["value"] not in ("", NULL):
         about = ", ".join(filter(None, [number["label"], describe_change(figures)]))
         unit = f" <span>{escape_html(number['unit'])}</span>" if number["unit"] else ""
         words = f"<b>{escape_html(number['value'])}</b>{unit} <small>{escape_html(about)}</small>"
@@ -317,10 +311,9 @@ def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
         format_duration(took_s if isinstance(took_s, int | float) else None),
     ]
     meta = f'<span class="meta">{escape_html(" · ".join(parts))}</span>'
-    if not older:
-        older_runs = ""
-    else:
-        lines = "".join(f"<li>{_render_older_run(entry)}</li>" for entry in older)
+    older_runs = ""
+    if older:
+        lines = "".join(f"<li>{_render_older_run(run_entry)}</li>" for run_entry in older)
         count = f"{len(older)} older run{'' if len(older) == 1 else 's'}"
         older_runs = f'<details class="older"><summary>{count}</summary><ul>{lines}</ul></details>'
     body += f"{f'<p>{chip}</p>' if chip else ''}<p>{meta}</p>{older_runs}"
@@ -340,16 +333,12 @@ def _render_older_run(entry: GalleryEntry) -> str:
 def _render_broken_runs(root: str, broken: Sequence[InputError]) -> str:
     if not broken:
         return ""
-    lines = "".join(
-        f"<li><code>{escape_html(_find_place(error).removeprefix(f'{root}/').removesuffix('/run.json'))}</code>"
-        f"<pre>{escape_html(str(error).replace(root, '.'))}</pre></li>"
-        for error in broken
-    )
+    lines = ""
+    for error in broken:
+        folder = str(error.facts.get("where") or "").removeprefix(f"{root}/").removesuffix("/run.json")
+        text = str(error).replace(root, ".")
+        lines += f"<li><code>{escape_html(folder)}</code><pre>{escape_html(text)}</pre></li>"
     return f'<section class="broken"><h2>Runs that could not be read</h2><ul>{lines}</ul></section>'
-
-
-def _find_place(error: InputError) -> str:
-    return str(error.facts.get("where") or "")
 
 
 def _render_page(areas: str, broken: str, count: int) -> str:

@@ -29,6 +29,8 @@ MAX_NAMES = 5
 MAX_CHARTED = 40
 MAX_TABLE_ROWS = 60
 _RANK_NO_DIFFERENCE = 4
+# A heading of a page, or a call and what it shows.
+PageCell = str | tuple[str, Any]
 
 
 def format_counts(counts: dict[str, int]) -> str:
@@ -191,13 +193,55 @@ def build_interval_document(value: Interval) -> dict[str, Any]:
 
 
 def write_comparison_page(comparison: Comparison, path: str | Path) -> Path:
-    """Write the comparison as one page that needs no network, whole or not at all."""
-    return write_made_page(_build_notebook(comparison), _build_page_record(comparison), path)
+    """Write the comparison as one page that needs no network; tables with most differences come first."""
+    found = find_differences(comparison)
+    cells: list[PageCell] = ["# How do two runs differ?"]
+    cells += [("found = diffing.diff(baseline, candidate)", _build_headline(found))]
+    cells += ["## What differs around the figures", ("found.facts", _build_fact_table(found))]
+    if found.moves:
+        shown = display.table(build_move_frame(found), caption="Figures that moved", limit=MAX_TABLE_ROWS)
+        cells += ["## What moved", ("build_move_frame(found)", shown)]
+    alike = []
+    for place, table in sorted(enumerate(comparison.tables), key=lambda placed: _rank_table(placed[1])):
+        if _rank_table(table) == _RANK_NO_DIFFERENCE:
+            alike.append(table.name)
+        else:
+            cells += _build_table_cells(place, table)
+    if alike:
+        cells += ["## Tables without a difference", ("found.tables", display.bullets([", ".join(alike)]))]
+    cells += ["## What this does not show", ("found.notes", display.bullets(comparison.notes))]
+    sides = {"baseline": comparison.baseline, "candidate": comparison.candidate}
+    facts: dict[str, Any] = {}
+    for name, run in sides.items():
+        facts |= {f"{name} place": run.place, f"{name} state": run.state}
+        keys = ("run_id", "started_at", "command", "package_version", "git_commit")
+        facts |= {f"{name} {key}": run.record.get(key) for key in keys}
+    command = f"workbench runs diff {comparison.baseline.run_id} {comparison.candidate.run_id}"
+    return write_run_page(cells, path, run=comparison.candidate, command=command, config=facts)
 
 
-def write_made_page(notebook: Any, record: dict[str, Any], path: str | Path) -> Path:
-    """Write the page of a notebook that was made of runs, not run itself."""
-    text = page.render_page(notebook, record)
+def write_run_page(
+    cells: Sequence[PageCell], path: str | Path, *, run: StoredRun, command: str, config: dict[str, Any]
+) -> Path:
+    """Write a page that is made of runs, not of a notebook that ran, whole or not at all.
+
+    `cells`: Its title, headings, and results, each with the call that gives it. `run`: The newest of the runs.
+    `config`: What the page's provenance shows.
+    """
+    from nbformat import v4
+
+    made = [v4.new_markdown_cell(cell) if isinstance(cell, str) else build_result_cell(*cell) for cell in cells]
+    record: dict[str, Any] = {
+        "area": run.area,
+        "title": str(cells[0]).removeprefix("# "),
+        "status": "succeeded",
+        "verdict": None,
+        "reasons": [],
+        "command": command,
+        "config": config,
+        "ended_at": run.record.get("ended_at"),
+    }
+    text = page.render_page(v4.new_notebook(cells=made), record)
     try:
         return files.write_text(path, text)
     except OSError as error:
@@ -232,13 +276,9 @@ def build_contrast_frame(table: TableDiff) -> pl.DataFrame:
         }
         for contrast in ordered
     ]
-    text, figure = pl.String(), pl.Float64()
-    schema: dict[str, Any] = dict.fromkeys(("row", "column", "unit", "baseline", "candidate"), text)
-    schema |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), figure) | {
-        "verdict": text,
-        "told_apart": pl.Boolean(),
-    }
-    return pl.DataFrame(rows, schema=schema)
+    schema: dict[str, Any] = dict.fromkeys(("row", "column", "unit", "baseline", "candidate"), pl.String())
+    schema |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), pl.Float64())
+    return pl.DataFrame(rows, schema=schema | {"verdict": pl.String(), "told_apart": pl.Boolean()})
 
 
 def chart_contrasts(table: TableDiff) -> alt.Chart | None:
@@ -272,74 +312,12 @@ def build_change_frame(table: TableDiff) -> pl.DataFrame:
     """The values without interval that differ: row, column, unit, baseline, candidate (as text), difference."""
     import polars as pl
 
-    from workbench.core.formats import format_number
-
     rows = [
-        (
-            change.row,
-            change.column,
-            change.unit,
-            format_number(change.baseline),
-            format_number(change.candidate),
-            change.difference,
-        )
-        for change in table.changes
+        (one.row, one.column, one.unit, *map(format_number, (one.baseline, one.candidate)), one.difference)
+        for one in table.changes
     ]
     names = ["row", "column", "unit", "baseline", "candidate"]
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String()) | {"difference": pl.Float64()}, orient="row")
-
-
-def _build_page_record(comparison: Comparison) -> dict[str, Any]:
-    """Build the record that the page's provenance shows: the two runs, by their names."""
-    sides = {"baseline": comparison.baseline, "candidate": comparison.candidate}
-    facts = {f"{name} {key}": value for name, run in sides.items() for key, value in _describe_run(run).items()}
-    return {
-        "area": comparison.candidate.area,
-        "title": "How do two runs differ?",
-        "status": "succeeded",
-        "verdict": None,
-        "reasons": [],
-        "command": f"workbench runs diff {comparison.baseline.run_id} {comparison.candidate.run_id}",
-        "config": facts,
-        "ended_at": comparison.candidate.record.get("ended_at"),
-    }
-
-
-def _describe_run(run: StoredRun) -> dict[str, Any]:
-    record = run.record
-    names = ("run_id", "started_at", "command", "package_version", "git_commit")
-    return {"place": run.place, "state": run.state} | {name: record.get(name) for name in names}
-
-
-def _build_notebook(comparison: Comparison) -> Any:
-    """Build a notebook of the comparison whose cells show results only; tables with most differences come first."""
-    from nbformat import v4
-
-    found = find_differences(comparison)
-    cells = [
-        v4.new_markdown_cell("# How do two runs differ?"),
-        build_result_cell("found = diffing.diff(baseline, candidate)", _build_headline(found)),
-    ]
-    cells += [v4.new_markdown_cell("## What differs around the figures")]
-    cells += [build_result_cell("found.facts", _build_fact_table(found))]
-    if found.moves:
-        cells += [v4.new_markdown_cell("## What moved")]
-        shown = display.table(build_move_frame(found), caption="Figures that moved", limit=MAX_TABLE_ROWS)
-        cells += [build_result_cell("build_move_frame(found)", shown)]
-    places = sorted(range(len(comparison.tables)), key=lambda place: _rank_table(comparison.tables[place]))
-    for place in places:
-        if _rank_table(comparison.tables[place]) < _RANK_NO_DIFFERENCE:
-            cells += _build_table_cells(place, comparison.tables[place])
-    if alike := [
-        comparison.tables[place].name
-        for place in places
-        if _rank_table(comparison.tables[place]) == _RANK_NO_DIFFERENCE
-    ]:
-        cells += [v4.new_markdown_cell("## Tables without a difference")]
-        cells += [build_result_cell("found.tables", display.bullets([", ".join(alike)]))]
-    cells += [v4.new_markdown_cell("## What this does not show")]
-    cells += [build_result_cell("found.notes", display.bullets(comparison.notes))]
-    return v4.new_notebook(cells=cells)
 
 
 def _rank_table(table: TableDiff) -> int:
@@ -390,29 +368,22 @@ def _build_fact_table(found: Differences) -> CellDisplay:
     return display.table(frame, caption="What differs", limit=MAX_TABLE_ROWS)
 
 
-def _build_table_cells(place: int, table: TableDiff) -> list[Any]:
-    """Cells of the notebook for one compared table, which is `found.tables[place]`."""
-    from nbformat import v4
-
+def _build_table_cells(place: int, table: TableDiff) -> list[PageCell]:
+    """Cells of the page for one compared table, which is `found.tables[place]`."""
     from workbench.charts.renderer import build_mime_bundle
 
-    name = table.name
+    source = f"found.tables[{place}]"
     lines = [f"Not compared: {table.note}"] if table.note else _describe_matching(table)
-    cells = [
-        v4.new_markdown_cell(f"## Table `{name}`"),
-        build_result_cell(f"found.tables[{place}]", display.bullets(lines)),
-    ]
+    cells: list[PageCell] = [f"## Table `{table.name}`", (source, display.bullets(lines))]
     if (chart := chart_contrasts(table)) is not None:
-        cells.append(
-            build_result_cell(f"diff_page.chart_contrasts(found.tables[{place}])", build_mime_bundle(chart.to_dict()))
-        )
+        cells.append((f"diff_page.chart_contrasts({source})", build_mime_bundle(chart.to_dict())))
     contrasts = build_contrast_frame(table).drop("told_apart")
     if contrasts.height:
         shown = display.table(contrasts, caption="Figures with intervals", limit=MAX_TABLE_ROWS)
-        cells.append(build_result_cell(f"diff_page.contrasts_frame(found.tables[{place}])", shown))
+        cells.append((f"diff_page.contrasts_frame({source})", shown))
     if table.changes:
         shown = display.table(build_change_frame(table), caption="Other values that differ", limit=MAX_TABLE_ROWS)
-        cells.append(build_result_cell(f"diff_page.changes_frame(found.tables[{place}])", shown))
+        cells.append((f"diff_page.changes_frame({source})", shown))
     return cells
 
 

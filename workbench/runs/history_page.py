@@ -11,11 +11,11 @@ from workbench.console.tables import format_table
 from workbench.core.formats import format_moment, format_number
 from workbench.report import display
 from workbench.runs.compare_page import (
+    PageCell,
     build_interval_document,
-    build_result_cell,
     build_run_document,
     format_interval,
-    write_made_page,
+    write_run_page,
 )
 from workbench.runs.history import FigureHistory, RunHistory
 from workbench.runs.levels import Fact, FigureLevels, LevelChange
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
-    from workbench.report.display import CellDisplay
     from workbench.runs.catalogue import StoredRun
 
 MAX_LINES = 20
@@ -196,7 +195,30 @@ def _build_facts(facts: Sequence[Fact]) -> list[dict[str, str | None]]:
 
 def write_history_page(history: RunHistory, path: str | Path) -> Path:
     """Write the history as one page that needs no network, whole or not at all."""
-    return write_made_page(_build_notebook(history), _build_page_record(history), path)
+    from workbench.charts.renderer import build_mime_bundle
+
+    cells: list[PageCell] = ["# How did the figures go over the runs?"]
+    invalid = sum(bool(run.objection) for run in history.runs)
+    moved = sum(bool(figure.n_told_apart) for figure in history.figures)
+    numbers: list[Any] = [("runs", len(history.runs)), ("not valid", invalid)]
+    numbers += [("figures that moved", moved, "", f"of {len(history.figures)}")]
+    cells += [("history.build_history(runs)", display.headline(answer=history.answer, key_numbers=numbers))]
+    if history.levels.n_searched:
+        lines = display.bullets([line.strip() for line in format_levels(history)])
+        cells += ["## Changes of level", ("format_levels(found)", lines)]
+    if history.figures:
+        cells += ["## Figures over time"]
+        for place, figure in enumerate(history.figures[:MAX_CHARTS]):
+            chart = build_mime_bundle(chart_figure(history, figure).to_dict())
+            cells += [(f"chart_figure(found, found.figures[{place}])", chart)]
+        shown = display.table(build_figure_frame(history), caption="All figures", limit=MAX_TABLE_ROWS)
+        cells += [("build_figure_frame(found)", shown)]
+    oldest, newest = history.runs[0], history.runs[-1]
+    runs = display.table(build_run_frame(history), caption=str(newest.record["title"]), limit=MAX_TABLE_ROWS)
+    cells += ["## Runs, and what changed from one to the next", ("build_run_frame(found)", runs)]
+    cells += ["## What this does not show", ("notes", display.bullets(_list_notes(history)))]
+    facts = {"runs": len(history.runs), "oldest": oldest.run_id, "newest": newest.run_id}
+    return write_run_page(cells, path, run=newest, command=f"workbench runs history {newest.area}", config=facts)
 
 
 def build_run_frame(history: RunHistory) -> pl.DataFrame:
@@ -280,56 +302,6 @@ def build_figure_frame(history: RunHistory) -> pl.DataFrame:
     return pl.DataFrame(
         rows, schema={**schema, "n_runs": count, "first": text, "last": text, "n_told_apart": count}, orient="row"
     )
-
-
-def _build_page_record(history: RunHistory) -> dict[str, Any]:
-    newest = history.runs[-1]
-    return {
-        "area": newest.area,
-        "title": "How did the figures go over the runs?",
-        "status": "succeeded",
-        "verdict": None,
-        "reasons": [],
-        "command": f"workbench runs history {newest.area}",
-        "config": {"runs": len(history.runs), "oldest": history.runs[0].run_id, "newest": newest.run_id},
-        "ended_at": newest.record.get("ended_at"),
-    }
-
-
-def _build_notebook(history: RunHistory) -> Any:
-    """Build a notebook of the history whose cells show results only."""
-    from nbformat import v4
-
-    from workbench.charts.renderer import build_mime_bundle
-
-    title = str(history.runs[-1].record["title"])
-    cells = [v4.new_markdown_cell("# How did the figures go over the runs?")]
-    cells += [build_result_cell("history.build_history(runs)", _build_headline(history))]
-    if history.levels.n_searched:
-        heading, *lines = format_levels(history)
-        cells += [v4.new_markdown_cell("## Changes of level")]
-        cells += [build_result_cell("format_levels(found)", display.bullets([heading, *map(str.strip, lines)]))]
-    if history.figures:
-        cells += [v4.new_markdown_cell("## Figures over time")]
-        for place, figure in enumerate(history.figures[:MAX_CHARTS]):
-            chart = chart_figure(history, figure).to_dict()
-            cells.append(build_result_cell(f"chart_figure(found, found.figures[{place}])", build_mime_bundle(chart)))
-        shown = display.table(build_figure_frame(history), caption="All figures", limit=MAX_TABLE_ROWS)
-        cells.append(build_result_cell("build_figure_frame(found)", shown))
-    cells += [v4.new_markdown_cell("## Runs, and what changed from one to the next")]
-    runs = display.table(build_run_frame(history), caption=title, limit=MAX_TABLE_ROWS)
-    cells += [build_result_cell("build_run_frame(found)", runs)]
-    cells += [v4.new_markdown_cell("## What this does not show")]
-    cells += [build_result_cell("notes", display.bullets(_list_notes(history)))]
-    return v4.new_notebook(cells=cells)
-
-
-def _build_headline(history: RunHistory) -> CellDisplay:
-    invalid = sum(bool(run.objection) for run in history.runs)
-    moved = sum(bool(figure.n_told_apart) for figure in history.figures)
-    numbers: list[Any] = [("runs", len(history.runs)), ("not valid", invalid)]
-    numbers += [("figures that moved", moved, "", f"of {len(history.figures)}")]
-    return display.headline(answer=history.answer, key_numbers=numbers)
 
 
 def _list_notes(history: RunHistory) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
 import math
@@ -336,11 +337,6 @@ class RuleOutcome:
     rows: int = 1
     broken_rows: int = 0
 
-    def build_document(self) -> dict[str, Any]:
-        """The outcome for run.json and `--json`."""
-        names = ("rule", "outcome", "found", "rows", "broken_rows")
-        return {name: getattr(self, name) for name in names}
-
 
 @dataclass(frozen=True)
 class ThresholdGate:
@@ -355,17 +351,15 @@ class ThresholdGate:
 
         A run that is invalid or did not succeed passes no rule on its figures, and is broken by itself.
 
-        Returns: file, sha256, passed, broken, refused (counts), and rules, each by `RuleOutcome.build_document`.
+        Returns: file, sha256, passed, broken, refused (counts), and rules, the fields of each `RuleOutcome`.
         """
         if not (rules := self.rules.list_rules(run.area)):
             return None
         objection = "" if run.objection == NO_VERDICT else run.objection
         outcomes = [RuleOutcome(VALID_RUN, "broken", objection, rows=0)] if objection else []
         outcomes += [_check_rule(rule, run, self._find_baselines, objection) for rule in rules]
-        counts = {
-            kind: sum(outcome.outcome == kind for outcome in outcomes) for kind in ("passed", "broken", "refused")
-        }
-        documents = [outcome.build_document() for outcome in outcomes]
+        counts = {kind: sum(outcome.outcome == kind for outcome in outcomes) for kind in _OUTCOME_ORDER[::-1]}
+        documents = [dataclasses.asdict(outcome) for outcome in outcomes]
         return {"file": self.rules.path.name, "sha256": self.rules.sha256, **counts, "rules": documents}
 
     def _find_baselines(self, run: StoredRun, limit: Baseline) -> list[StoredRun]:
@@ -447,30 +441,25 @@ def _check_rule(rule: Rule, run: StoredRun, find_baselines: FindBaselines, objec
     sentence = f"{rule.name}: {rule.sentence}" if rule.name else rule.sentence
     if objection and rule.key not in ("verdict", "status"):
         return RuleOutcome(sentence, "broken", "not checked: the run is not valid", rows=0)
-    try:
-        kind, finding, rows, broken = _evaluate_rule(rule, run, find_baselines)
-    except (_CannotBeCheckedError, InputError) as error:
-        return RuleOutcome(sentence, "refused", str(error).replace("\n  ", "; "), rows=0)
-    return RuleOutcome(sentence, kind, finding, rows, broken)
-
-
-def _evaluate_rule(rule: Rule, run: StoredRun, find_baselines: FindBaselines) -> tuple[Kind, str, int, int]:
-    """Check a rule against a run: outcome, text, number of figures checked, number of those that break it."""
-    figures = _list_figures(rule, run)
-    if not figures:
-        return "broken", "no row is meant by it", 0, 0
-    problems = [problem for name, value in figures if (problem := _find_limit_problem(rule, name, value))]
     notes: list[str] = []
     remarks: list[str] = []
-    if rule.no_worse_than and not problems:
-        baselines = find_baselines(run, rule.no_worse_than)
-        problems, notes, remarks = _compare_with_baselines(rule, run, baselines)
+    try:
+        figures = _list_figures(rule, run)
+        problems = [problem for name, value in figures if (problem := _find_limit_problem(rule, name, value))]
+        if rule.no_worse_than and figures and not problems:
+            baselines = find_baselines(run, rule.no_worse_than)
+            problems, notes, remarks = _compare_with_baselines(rule, run, baselines)
+    except (_CannotBeCheckedError, InputError) as error:
+        return RuleOutcome(sentence, "refused", str(error).replace("\n  ", "; "), rows=0)
+    if not figures:
+        return RuleOutcome(sentence, "broken", "no row is meant by it", rows=0)
     if problems:
-        more = [f"and {len(problems) - MAX_NAMED} more"] if len(problems) > MAX_NAMED else []
-        finding = "; ".join([" ".join(["; ".join(problems[:MAX_NAMED]), *more]), *remarks])
+        more = f" and {len(problems) - MAX_NAMED} more" if len(problems) > MAX_NAMED else ""
+        finding = "; ".join(["; ".join(problems[:MAX_NAMED]) + more, *remarks])
         # Rows of the earlier run alone count, too.
-        return "broken", finding, max(len(figures), len(problems)), len(problems)
-    return "passed", "; ".join([_format_value_range(figures), *notes[:MAX_NAMED], *remarks]), len(figures), 0
+        return RuleOutcome(sentence, "broken", finding, max(len(figures), len(problems)), len(problems))
+    finding = "; ".join([_format_value_range(figures), *notes[:MAX_NAMED], *remarks])
+    return RuleOutcome(sentence, "passed", finding, len(figures))
 
 
 def _list_figures(rule: Rule, run: StoredRun) -> list[tuple[str, Any]]:
@@ -543,11 +532,8 @@ def _format_row_name(row: Mapping[str, Any], rule: Rule) -> str:
     texts = [
         value[:60] for name, value in row.items() if isinstance(value, str) and value and name not in fixed_columns
     ]
-    return ", ".join(texts[:2]) or ", ".join(map(_format_condition, rule.where.items())) or str(rule.table)
-
-
-def _format_condition(pair: tuple[str, Any]) -> str:
-    return f"{pair[0]}={pair[1]}"
+    conditions = [f"{name}={value}" for name, value in rule.where.items()]
+    return ", ".join(texts[:2]) or ", ".join(conditions) or str(rule.table)
 
 
 def _find_limit_problem(rule: Rule, name: str, value: Any) -> str | None:
