@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.charts.data import check_unique, format_missing_note, join_sentences, select_columns
 from workbench.charts.theme import (
@@ -55,6 +55,7 @@ def bars(
     -----
     Does not show how sure the figures are: neighbours in rank may not differ.
     """
+    import altair as alt
     import polars as pl
 
     frame = select_columns(table, "bars", texts=[label, category], numbers=[value])
@@ -70,39 +71,18 @@ def bars(
         f"{format_number(n_undrawn)} below the largest {MAX_BARS} not drawn" if n_undrawn else "",
         format_missing_note(frame.height - rows.height),
     )
-    return finish_chart(
-        _build_marks(drawn, label, value, category, top), title, note, drawn.drop("rank"), height=_build_row_step()
-    )
-
-
-def _build_row_step() -> Any:
-    import altair as alt
-
-    return alt.Step(ROW_PX)
-
-
-def _build_marks(frame: pl.DataFrame, label: str, value: str, category: str | None, top: int) -> Any:
-    """Bars of the first `top` ranks, with a slider where there are more; `frame` needs rank and the named columns."""
-    import altair as alt
-
-    many = max(1, frame.height)
+    many = max(1, drawn.height)
     # A slider that could only hide bars is left out.
     slider = alt.binding_range(min=1, max=many, step=1, name="Show the top ") if many > top else alt.Undefined
     shown = alt.param(value=min(top, many), bind=slider)
     axis = alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
-    # Scale that leaves space for the figure beside the longest bar; Vega's own if a bar goes below 0.
-    values = frame.get_column(value).to_list()
-    scale = (
-        alt.Scale(domain=[0, 1.22 * max(values)], nice=False)
-        if values and min(values) >= 0 < max(values)
-        else alt.Scale()
-    )
-    x = alt.X(value, type="quantitative", title=format_label(value), axis=axis, scale=scale)
-    base = (
-        alt.Chart(frame)
-        .transform_filter(alt.datum.rank <= shown)
-        .encode(y=encode_rows(label), x=x, tooltip=encode_tooltip(frame))
-    )
-    bar = base.mark_bar(cornerRadiusEnd=2, height={"band": 0.72}).encode(**encode_colour(frame, category))
+    # Space for the figure beside the longest bar; Vega's own scale if a bar goes below 0.
+    values = drawn[value].to_list()
+    room = {"domain": [0, 1.22 * max(values)], "nice": False} if values and min(values) >= 0 < max(values) else {}
+    x = alt.X(value, type="quantitative", title=format_label(value), axis=axis, scale=alt.Scale(**room))
+    base = alt.Chart(drawn).transform_filter(alt.datum.rank <= shown)
+    base = base.encode(y=encode_rows(label), x=x, tooltip=encode_tooltip(drawn))
+    bar = base.mark_bar(cornerRadiusEnd=2, height={"band": 0.72}).encode(**encode_colour(drawn, category))
     figure = base.mark_text(align="left", dx=5, text=alt.ExprRef(short_number_expression(f"datum.{value}")))
-    return alt.layer(bar, figure).add_params(shown)
+    chart = alt.layer(bar, figure).add_params(shown)
+    return finish_chart(chart, title, note, drawn.drop("rank"), height=alt.Step(ROW_PX))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.charts.data import (
     MAX_POSITIONS,
@@ -53,6 +53,8 @@ def ecdf(
 
     Does not show how sure the curve is, nor the order in time.
     """
+    import altair as alt
+
     frame = select_columns(table, "ecdf", texts=[group], numbers=[value])
     if log:
         check_positive(frame, "ecdf", [value])
@@ -66,14 +68,35 @@ def ecdf(
     # The marks are looked up on all steps, not on the kept ones.
     marks = _join_parts([(name, _select_quantile_steps(steps, quantiles)) for name, steps in exact], value, group)
     curve = _join_parts(thin, value, group)
-    layers = _build_layers(curve, marks, value, group, log=log)
+    scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=False)
+    axis = build_log_axis(curve[value]) if log else alt.Axis(tickCount=8)
+    x = alt.X(value, type="quantitative", title=format_label(value), scale=scale, axis=axis)
+    axis, scale = alt.Axis(format="%", tickCount=5), alt.Scale(domain=[0, 1.02], nice=False)
+    y = alt.Y("share", type="quantitative", title="share at or below", axis=axis, scale=scale)
+    shades = encode_colour(curve, group)
+    lines, dots = (
+        alt.Chart(rows).encode(x=x, y=y, tooltip=encode_tooltip(rows, {"share": ".1%"}), **shades)
+        for rows in (curve, marks)
+    )
+    layers = [
+        alt.Chart(curve).mark_line(interpolate="step-after", strokeWidth=2).encode(x=x, y=y, **shades),
+        # A line has one tooltip for all its points; unseen points give each step its own.
+        lines.mark_point(size=40, opacity=0, filled=True),
+        dots.mark_point(size=60, filled=True, opacity=1),
+    ]
+    if not group:
+        names = alt.Chart(marks).mark_text(align="left", dx=9, dy=10)
+        layers.append(names.encode(x=x, y=y, text=alt.Text("quantile", type="nominal")))
     if slo is not None:
         layers += build_limit_line(slo, value, axis="x")
+    counts = [format_number(part.height) + (f" ({name})" if name is not None else "") for name, part in parts]
+    n_steps = sum(steps.height for _, steps in exact)
+    thinned = f"{format_number(n_steps)} steps thinned to {format_number(curve.height)} exact ones"
     note = join_sentences(
         subtitle,
-        _format_counts(parts),
+        f"n = {', '.join(counts)}",
         format_missing_note(frame.height - observations.height),
-        _format_downsampling_note(exact, curve.height),
+        thinned if n_steps > curve.height else "",
         _format_quantile_note(marks, value, group),
     )
     return finish_chart(make_zoomable(layers, ["x"]), title, note, marks, height=280)
@@ -117,52 +140,6 @@ def _join_parts(parts: list[Part], value: str, group: str | None) -> pl.DataFram
     tagged = [part.with_columns(pl.lit(name).alias(group)) if group else part for name, part in parts]
     empty = pl.DataFrame(schema={"value": pl.Float64, "share": pl.Float64} | ({group: pl.String} if group else {}))
     return (pl.concat(tagged) if tagged else empty).rename({"value": value})
-
-
-def _build_layers(curve: pl.DataFrame, marks: pl.DataFrame, value: str, group: str | None, *, log: bool) -> list[Any]:
-    """Layers of the ECDF: steps, tooltips and marked quantiles.
-
-    `marks` has the steps of these, with column quantile.
-    """
-    import altair as alt
-
-    scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=False)
-    axis = build_log_axis(curve[value]) if log else alt.Axis(tickCount=8)
-    x = alt.X(value, type="quantitative", title=format_label(value), scale=scale, axis=axis)
-    y = alt.Y(
-        "share",
-        type="quantitative",
-        title="share at or below",
-        axis=alt.Axis(format="%", tickCount=5),
-        scale=alt.Scale(domain=[0, 1.02], nice=False),
-    )
-    shades = encode_colour(curve, group)
-    tips = encode_tooltip(curve, {"share": ".1%"})
-    line = alt.Chart(curve).mark_line(interpolate="step-after", strokeWidth=2).encode(x=x, y=y, **shades)
-    # A line has one tooltip for all its points; unseen points give each step its own.
-    hover = alt.Chart(curve).mark_point(size=40, opacity=0, filled=True).encode(x=x, y=y, tooltip=tips, **shades)
-    dots = (
-        alt.Chart(marks)
-        .mark_point(size=60, filled=True, opacity=1)
-        .encode(x=x, y=y, tooltip=encode_tooltip(marks, {"share": ".1%"}), **shades)
-    )
-    names = (
-        alt.Chart(marks)
-        .mark_text(align="left", dx=9, dy=10)
-        .encode(x=x, y=y, text=alt.Text("quantile", type="nominal"))
-    )
-    return [line, hover, dots] if group else [line, hover, dots, names]
-
-
-def _format_counts(parts: list[Part]) -> str:
-    return "n = " + ", ".join(
-        format_number(part.height) + (f" ({name})" if name is not None else "") for name, part in parts
-    )
-
-
-def _format_downsampling_note(exact: list[Part], n_drawn: int) -> str:
-    count = sum(steps.height for _, steps in exact)
-    return f"{format_number(count)} steps thinned to {format_number(n_drawn)} exact ones" if count > n_drawn else ""
 
 
 def _format_quantile_note(marks: pl.DataFrame, value: str, group: str | None) -> str:

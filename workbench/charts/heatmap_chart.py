@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.charts.data import check_row_count, check_unique, join_sentences, list_categories, select_columns
 from workbench.charts.theme import (
@@ -37,6 +37,8 @@ def heatmap(
 
     Does not show how sure a cell is; read the count.
     """
+    import altair as alt
+
     frame = select_columns(table, "heatmap", texts=[x, y], numbers=[value, count])
     check_row_count(frame, "heatmap", MAX_CELLS, "group the categories before drawing")
     check_unique(frame, "heatmap", [x, y])
@@ -54,15 +56,7 @@ def heatmap(
         f"figures: {format_label(count or value)}",
         f"{format_number(without)} cells without a value" if without else "",
     )
-    height = max(80, CELL_PX * len(list_categories(frame, y)))
-    return finish_chart(_build_cells(frame, x, y, value, count or value), title, note, frame, height=height)
-
-
-def _build_cells(frame: pl.DataFrame, x: str, y: str, value: str, printed: str) -> Any:
-    """Coloured cells by `value` with the figure of column `printed` in each."""
-    import altair as alt
-
-    slanted = len(list_categories(frame, x)) > 8
+    slanted, printed = len(list_categories(frame, x)) > 8, count or value
     axis = alt.Axis(labelAngle=-40, labelLimit=110) if slanted else alt.Axis(labelAngle=0, labelLimit=90)
     across = alt.X(x, type="nominal", sort=None, title=format_label(x), axis=axis)
     base = alt.Chart(frame).encode(x=across, y=encode_rows(y), tooltip=encode_tooltip(frame))
@@ -73,4 +67,5 @@ def _build_cells(frame: pl.DataFrame, x: str, y: str, value: str, printed: str) 
     cells = base.mark_rect(cornerRadius=2, stroke=None).encode(
         color=alt.Color(value, type="quantitative", legend=legend)
     )
-    return alt.layer(cells, base.mark_text(color=alt.ExprRef(ink), text=alt.ExprRef(figure)))
+    chart = alt.layer(cells, base.mark_text(color=alt.ExprRef(ink), text=alt.ExprRef(figure)))
+    return finish_chart(chart, title, note, frame, height=max(80, CELL_PX * len(list_categories(frame, y))))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.charts.data import check_row_count, check_unique, format_missing_note, join_sentences, select_columns
-from workbench.charts.theme import build_limit_line, encode_colour, encode_tooltip, finish_chart, make_zoomable
+from workbench.charts.theme import (
+    build_limit_line,
+    encode_colour,
+    encode_tooltip,
+    finish_chart,
+    make_zoomable,
+    mark_intervals,
+)
 from workbench.core.formats import format_label
 from workbench.core.frames import takes_frames
 
@@ -54,63 +61,28 @@ def ladder(
     -----
     Does not show what happens between the measured levels: the line only joins them.
     """
-    import polars as pl
+    import altair as alt
 
     frame = select_columns(table, "ladder", texts=[variant], numbers=[level, value, low, high, n])
     check_row_count(frame, "ladder", MAX_LEVELS, "draw fewer levels or variants")
     check_unique(frame, "ladder", [name for name in (variant, level) if name])
-    drawn = frame.filter(pl.col(level).is_not_null() & pl.col(value).is_not_null())
-    layers = _build_layers(drawn, level, value, low, high, variant, slo)
+    drawn = frame.drop_nulls([level, value])
+    measured = sorted(drawn[level].unique().to_list())
+    # The measured levels are what can be read off; more than a dozen would overlap.
+    axis = alt.Axis(values=measured) if len(measured) <= 12 else alt.Axis(tickCount=8)
+    scale = alt.Scale(zero=False, nice=False, padding=16)
+    x = alt.X(level, type="quantitative", title=format_label(level), scale=scale, axis=axis)
+    # The highest dot would be cut in half at the upper edge; left to Vega where a value is below 0.
+    values = [each for name in (value, low, high) if name for each in drawn[name].drop_nulls().to_list()]
+    values += [] if slo is None else [slo]
+    room = {"domainMax": 1.06 * max(values)} if values and min(values) >= 0 and max(values) > 0 else {}
+    scale = alt.Scale(zero=True, nice=False, **room)
+    y = alt.Y(value, type="quantitative", title=format_label(value), scale=scale, axis=alt.Axis(tickCount=6))
+    base = alt.Chart(drawn).encode(x=x, tooltip=encode_tooltip(drawn), **encode_colour(drawn, variant))
+    layers = [base.mark_line(strokeWidth=2).encode(y=y), base.mark_point(size=60, filled=True, opacity=1).encode(y=y)]
+    if low and high:
+        layers.insert(0, mark_intervals(base, low, high, "y", strokeWidth=7, strokeCap="round", opacity=0.3))
     if slo is not None:
         layers += build_limit_line(slo, value, axis="y")
     note = join_sentences(subtitle, format_missing_note(frame.height - drawn.height))
     return finish_chart(make_zoomable(layers, ["x", "y"]), title, note, frame, height=280)
-
-
-def _build_layers(
-    frame: pl.DataFrame,
-    level: str,
-    value: str,
-    low: str | None,
-    high: str | None,
-    variant: str | None,
-    slo: float | None,
-) -> list[Any]:
-    """Layers of the ladder: a line of `value` over `level` for each variant, its dots and intervals.
-
-    `slo`: Limit that the vertical axis must show, null if none.
-    """
-    import altair as alt
-
-    measured = sorted(frame.get_column(level).unique().to_list())
-    # The measured levels are what can be read off; more than a dozen would overlap.
-    axis = alt.Axis(values=measured) if len(measured) <= 12 else alt.Axis(tickCount=8)
-    x = alt.X(
-        level,
-        type="quantitative",
-        title=format_label(level),
-        scale=alt.Scale(zero=False, nice=False, padding=16),
-        axis=axis,
-    )
-    # The highest dot would be cut in half at the upper edge.
-    y = alt.Y(
-        value,
-        type="quantitative",
-        title=format_label(value),
-        scale=alt.Scale(zero=True, nice=False, **_build_value_scale(frame, [value, low, high], slo)),
-        axis=alt.Axis(tickCount=6),
-    )
-    base = alt.Chart(frame).encode(x=x, tooltip=encode_tooltip(frame), **encode_colour(frame, variant))
-    layers = [base.mark_line(strokeWidth=2).encode(y=y), base.mark_point(size=60, filled=True, opacity=1).encode(y=y)]
-    if low and high:
-        interval_base = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
-        spans = interval_base.mark_rule(strokeWidth=7, strokeCap="round", opacity=0.3)
-        layers.insert(0, spans.encode(y=alt.Y(low, type="quantitative"), y2=alt.Y2(high)))
-    return layers
-
-
-def _build_value_scale(frame: pl.DataFrame, columns: list[str | None], slo: float | None) -> dict[str, float]:
-    """Space above the highest mark; left to Vega where a value is below 0."""
-    values = [value for name in columns if name for value in frame.get_column(name).drop_nulls().to_list()]
-    values += [] if slo is None else [slo]
-    return {"domainMax": 1.06 * max(values)} if values and min(values) >= 0 and max(values) > 0 else {}

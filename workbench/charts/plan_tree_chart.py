@@ -59,6 +59,9 @@ def plan_trees(
 
     Does not show how sure a figure is. Colours have one scale for both sides.
     """
+    import altair as alt
+    import polars as pl
+
     numbers = [node, parent, pair, value]
     frame = select_columns(table, "plan_trees", texts=[side, label], numbers=numbers, details=details)
     check_row_count(frame, "plan_trees", 2 * MAX_NODES, "draw one query at a time")
@@ -66,47 +69,26 @@ def plan_trees(
     names = list_categories(frame, side)
     if len(names) > 2:
         raise InputError("more than two trees", where=f"chart plan_trees, column {side}", found=names, allowed="two")
-    sides = [_select_side(frame, side, name) for name in names]
-    trees = [_lay_out_nodes(part, side, node, parent, label) for part in sides if part.height]
+    parts = [frame.filter(pl.col(side) == name) for name in names]
+    trees = [_lay_out_nodes(part, side, node, parent, label) for part in parts]
     n_lines = max((tree.height for tree in trees), default=1)
     top = frame.get_column(value).max()
     drawn = [_build_tree(tree, value, f"tree_{place}", n_lines=n_lines, top=top) for place, tree in enumerate(trees)]
     note = join_sentences(subtitle, f"colour and figure: {format_label(value)}", "point at a node to see its twin")
-    return _join_trees(drawn, pair, title, note, describe_table(title, frame, subtitle=note))
-
-
-def _join_trees(trees: list[Any], pair: str, title: str, note: str, description: str) -> Any:
-    """Put plan trees side by side, so that selecting an operator in one marks its partner, by column `pair`."""
-    import altair as alt
-
-    heading = alt.TitleParams(text=title, subtitle=note)
-    chart = alt.hconcat(*(trees or [_build_empty_tree()]), spacing=16)
-    chart = chart.properties(title=heading, description=description)
+    if not drawn:
+        words = alt.Chart(pl.DataFrame({"words": ["no plan"]})).mark_text(align="left")
+        drawn = [words.encode(text=alt.Text("words", type="nominal"))]
+    chart = alt.hconcat(*drawn, spacing=16).properties(
+        title=alt.TitleParams(text=title, subtitle=note), description=describe_table(title, frame, subtitle=note)
+    )
     # Written out, so that one selection listens on both sides; Altair would make two of it.
-    chart.params = [_build_selection(name, on, pair, len(trees)) for name, on in SELECTIONS.items() if trees]
+    views = [f"tree_{place}" for place in range(len(trees))]
+    chart.params = []
+    for name, on in SELECTIONS.items() if trees else ():
+        gone = {"clear": "pointerout"} if on == "pointerover" else {}
+        select = alt.PointSelectionConfig(type="point", fields=[pair], on=on, **gone)
+        chart.params.append(alt.TopLevelSelectionParameter(name=name, select=select, views=views))
     return chart
-
-
-def _build_selection(name: str, on: str, pair: str, count: int) -> Any:
-    import altair as alt
-
-    gone = {"clear": "pointerout"} if on == "pointerover" else {}
-    select = alt.PointSelectionConfig(type="point", fields=[pair], on=on, **gone)
-    return alt.TopLevelSelectionParameter(name=name, select=select, views=[f"tree_{place}" for place in range(count)])
-
-
-def _select_side(frame: pl.DataFrame, side: str, name: str) -> pl.DataFrame:
-    import polars as pl
-
-    return frame.filter(pl.col(side) == name)
-
-
-def _build_empty_tree() -> Any:
-    import altair as alt
-    import polars as pl
-
-    empty = pl.DataFrame({"words": ["no plan"]})
-    return alt.Chart(empty).mark_text(align="left").encode(text=alt.Text("words", type="nominal"))
 
 
 def _lay_out_nodes(frame: pl.DataFrame, side: str, node: str, parent: str, label: str) -> pl.DataFrame:
@@ -135,19 +117,16 @@ def _lay_out_nodes(frame: pl.DataFrame, side: str, node: str, parent: str, label
     rows = [row for row, _ in order]
     ups = [place[parents[row]] if parents[row] is not None else (None, None) for row in rows]
     here = [place[ids[row]] for row in rows]
+    # Labels are cut to the room between their indentation and the figure.
+    rooms = [int((SIDE_PX - FIGURE_PX - SPACE_PX - x) / CHARACTER_PX) for _, x in here]
+    words = [cut_text(frame.item(row, label), room) for row, room in zip(rows, rooms, strict=True)]
     return frame[rows].with_columns(
         pl.Series("line", [line for line, _ in here], dtype=pl.Int64),
         pl.Series("x", [x for _, x in here], dtype=pl.Float64),
         pl.Series("line_up", [line for line, _ in ups], dtype=pl.Int64),
         pl.Series("x_up", [x for _, x in ups], dtype=pl.Float64),
-        pl.Series("words", [_cut_label(frame.item(row, label), x) for row, (_, x) in zip(rows, here, strict=True)]),
+        pl.Series("words", words),
     )
-
-
-def _cut_label(text: str, x_px: float) -> str:
-    """Cut a label to the room between its indentation and the figure."""
-    room = int((SIDE_PX - FIGURE_PX - SPACE_PX - x_px) / CHARACTER_PX)
-    return cut_text(text, room)
 
 
 def _build_tree(frame: pl.DataFrame, value: str, name: str, *, n_lines: int, top: Any) -> Any:

@@ -22,6 +22,7 @@ from workbench.charts.theme import (
     encode_tooltip,
     finish_chart,
     make_zoomable,
+    mark_intervals,
     short_number_expression,
 )
 from workbench.core.errors import InputError
@@ -65,6 +66,9 @@ def scatter(
 
     Does not show whether the points above the diagonal outweigh those below.
     """
+    import altair as alt
+    import polars as pl
+
     numbers = [x, y, low, high]
     frame = select_columns(table, "scatter", texts=[label, group], numbers=numbers, flags=[named], details=details)
     check_row_count(frame, "scatter", MAX_POINTS, "draw a sample, or group the rows")
@@ -75,72 +79,50 @@ def scatter(
     if len(groups) > len(SHAPES):
         raise InputError("too many groups for the chart scatter", found=len(groups), allowed=f"at most {len(SHAPES)}")
     drawn = frame.drop_nulls([x, y])
-    layers, switches = _build_layers(drawn, x, y, label, low, high, group, hidden, named, log=log)
-    missing = format_missing_note(frame.height - drawn.height, "point")
-    note = join_sentences(subtitle, "dashed: both equal" if drawn.height else "", missing)
-    chart = make_zoomable(layers, ["x", "y"])
-    return finish_chart(chart.add_params(*switches) if switches else chart, title, note, frame, height=400)
-
-
-def _build_layers(
-    frame: pl.DataFrame,
-    x: str,
-    y: str,
-    label: str,
-    low: str | None,
-    high: str | None,
-    group: str | None,
-    hidden: tuple[str, ...],
-    named: str | None,
-    *,
-    log: bool,
-) -> tuple[list[Any], list[Any]]:
-    """Layers of the scatter plot with equal axes: diagonal, intervals, points, and names of rows where `named` holds.
-
-    Returns: The layers, and the parameters of the switches that hide groups.
-    """
-    import altair as alt
-    import polars as pl
-
-    domain = _compute_domain(frame, [x, y, low, high], log=log)
-    if not log or not domain:
-        axis = alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
-    else:
-        axis = build_log_axis(domain)
-    kind: dict[str, Any] = {"type": "log"} if log else {"zero": False}
-    scale = alt.Scale(nice=False, **kind, **({"domain": domain} if domain else {}))
-    shared = {
-        "type": "quantitative",
-        "scale": scale,
-        "axis": axis,
-    }
+    domain = _compute_domain(drawn, [x, y, low, high], log=log)
+    axis = alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
+    axis = build_log_axis(domain) if log and domain else axis
+    kind: dict[str, Any] = ({"type": "log"} if log else {"zero": False}) | ({"domain": domain} if domain else {})
+    shared = {"type": "quantitative", "scale": alt.Scale(nice=False, **kind), "axis": axis}
     across, up = alt.X(x, title=format_label(x), **shared), alt.Y(y, title=format_label(y), **shared)
-    switches, tests = _build_switches(frame, group, hidden)
+    # A tick box for each hidden group that is there: its points are drawn once it is ticked.
+    ticked = {
+        name: alt.param(value=False, bind=alt.binding_checkbox(name=f"Show {name} "))
+        for name in groups
+        if name in hidden
+    }
 
-    def build_layer(rows: pl.DataFrame) -> Any:
+    def build_base(rows: pl.DataFrame) -> Any:
         chart = alt.Chart(rows)
-        for test in tests:
-            chart = chart.transform_filter(test)
+        for name, box in ticked.items():
+            chart = chart.transform_filter(f"datum.{group} != {json.dumps(name)} || {box.name}")
         return chart.encode(x=across, tooltip=encode_tooltip(rows, leave_out=(named,) if named else ()))
 
-    shades = encode_colour(frame, group)
-    layers = [_build_diagonal(domain, x, y)] if domain else []
-    base = build_layer(frame)
+    layers = []
+    if domain:
+        line = alt.Chart(pl.DataFrame({x: domain, y: domain}))
+        line = line.mark_line(strokeDash=[4, 3], strokeWidth=1.5, color=COLOURS["baseline"], clip=True)
+        layers.append(line.encode(x=alt.X(x, type="quantitative"), y=alt.Y(y, type="quantitative")))
+    base, shades = build_base(drawn), encode_colour(drawn, group)
     if low and high:
-        interval_base = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
-        spans = interval_base.mark_rule(strokeWidth=3, strokeCap="round", opacity=0.35, clip=True)
-        layers.append(spans.encode(y=alt.Y(low, type="quantitative"), y2=alt.Y2(high), **shades))
-    layers.append(
-        base.mark_point(size=64, filled=True, opacity=1).encode(y=up, **shades, **_encode_shape(frame, group))
-    )
+        look = {"strokeWidth": 3, "strokeCap": "round", "opacity": 0.35, "clip": True}
+        layers.append(mark_intervals(base, low, high, "y", **look).encode(**shades))
+    dots = base.mark_point(size=64, filled=True, opacity=1).encode(y=up, **shades)
+    if group and (names := list_categories(drawn, group)):
+        # Colour alone would not tell groups apart for every reader.
+        scale = alt.Scale(domain=names, range=SHAPES[: len(names)])
+        dots = dots.encode(shape=alt.Shape(group, type="nominal", title=None, scale=scale))
+    layers.append(dots)
     if named:
         # Away from the diagonal there is room.
-        named_points = _select_uncovered_names(frame.filter(pl.col(named)), x, y, domain, log=log)
+        named_points = _select_uncovered_names(drawn.filter(pl.col(named)), x, y, domain, log=log)
         for above, place in ((True, _ABOVE), (False, _BELOW)):
-            side = (pl.col(y) >= pl.col(x)) == above
-            words = build_layer(named_points.filter(side)).mark_text(**place)
+            words = build_base(named_points.filter((pl.col(y) >= pl.col(x)) == above)).mark_text(**place)
             layers.append(words.encode(y=up, text=alt.Text(label, type="nominal")))
-    return layers, switches
+    missing = format_missing_note(frame.height - drawn.height, "point")
+    note = join_sentences(subtitle, "dashed: both equal" if drawn.height else "", missing)
+    chart = make_zoomable(layers, ["x", "y"]).add_params(*ticked.values())
+    return finish_chart(chart, title, note, frame, height=400)
 
 
 def _select_uncovered_names(frame: pl.DataFrame, x: str, y: str, domain: list[float], *, log: bool) -> pl.DataFrame:
@@ -160,29 +142,6 @@ def _select_uncovered_names(frame: pl.DataFrame, x: str, y: str, domain: list[fl
     return ranked[indexes].drop("at_x", "at_y")
 
 
-def _build_switches(frame: pl.DataFrame, group: str | None, hidden: tuple[str, ...]) -> tuple[list[Any], list[str]]:
-    """Build a tick box for each hidden group that exists, and the test that its points pass once it is ticked."""
-    import altair as alt
-
-    there = [name for name in (list_categories(frame, group) if group else []) if name in hidden]
-    switches = [alt.param(value=False, bind=alt.binding_checkbox(name=f"Show {name} ")) for name in there]
-    tests = [
-        f"datum.{group} != {json.dumps(name)} || {switch.name}" for name, switch in zip(there, switches, strict=True)
-    ]
-    return switches, tests
-
-
-def _encode_shape(frame: pl.DataFrame, group: str | None) -> dict[str, Any]:
-    import altair as alt
-
-    names = list_categories(frame, group) if group else []
-    if not group or not names:
-        return {}
-    # Colour alone would not tell groups apart for every reader.
-    scale = alt.Scale(domain=names, range=SHAPES[: len(names)])
-    return {"shape": alt.Shape(group, type="nominal", title=None, scale=scale)}
-
-
 def _compute_domain(frame: pl.DataFrame, columns: list[str | None], *, log: bool) -> list[float]:
     """Range of values for both axes, so that the diagonal means the same everywhere; empty without values."""
     values = [float(value) for name in columns if name for value in frame.get_column(name).drop_nulls().to_list()]
@@ -194,12 +153,3 @@ def _compute_domain(frame: pl.DataFrame, columns: list[str | None], *, log: bool
         return [low / room, high * room]
     room = 0.05 * ((high - low) or 1.0)
     return [low - room, high + room]
-
-
-def _build_diagonal(domain: list[float], x: str, y: str) -> Any:
-    import altair as alt
-    import polars as pl
-
-    frame = pl.DataFrame({x: domain, y: domain})
-    line = alt.Chart(frame).mark_line(strokeDash=[4, 3], strokeWidth=1.5, color=COLOURS["baseline"], clip=True)
-    return line.encode(x=alt.X(x, type="quantitative"), y=alt.Y(y, type="quantitative"))

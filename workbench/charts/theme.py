@@ -298,6 +298,20 @@ def build_limit_line(slo: float, value: str, *, axis: Literal["x", "y"]) -> list
     return [rule, text.encode(text=alt.Text("limit", type="nominal"), **corner)]
 
 
+def mark_intervals(base: Any, low: str, high: str, axis: Literal["x", "y"], **look: Any) -> Any:
+    """Bars of the intervals of a chart's rows; a row without both ends has none.
+
+    `low`, `high`: Columns with the ends. `look`: Properties of the bars.
+    """
+    import altair as alt
+
+    ends: dict[str, Any] = {"y": alt.Y(low, type="quantitative"), "y2": alt.Y2(high)}
+    if axis == "x":
+        ends = {"x": alt.X(low, type="quantitative"), "x2": alt.X2(high)}
+    rows = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
+    return rows.mark_rule(**look).encode(**ends)
+
+
 def make_zoomable(layers: list[Any], encodings: list[Literal["x", "y"]]) -> Any:
     """Join the layers to one chart that is moved by dragging and zoomed by the wheel."""
     import altair as alt

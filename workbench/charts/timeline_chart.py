@@ -58,6 +58,7 @@ def timeline(
     Does not show how busy an interval was, only that it was open.
     """
     import altair as alt
+    import polars as pl
 
     frame = select_columns(table, "timeline", texts=[lane, category], numbers=[start, end], details=details)
     intervals = frame.drop_nulls([start, end])
@@ -73,34 +74,18 @@ def timeline(
     count = f"{format_number(intervals.height)} intervals"
     note = join_sentences(subtitle, count, format_missing_note(frame.height - intervals.height), merged, binned)
     text = describe_table(title, drawn.drop("place"), subtitle=note)
-    chart = _join_views(drawn, steps.rename({"at": start}), start, end, category, places, shaded)
-    return chart.properties(title=alt.TitleParams(text=title, subtitle=note), description=text)
-
-
-def _join_views(
-    drawn: pl.DataFrame,
-    steps: pl.DataFrame,
-    start: str,
-    end: str,
-    category: str | None,
-    places: list[str],
-    shaded: pl.DataFrame | None,
-) -> Any:
-    """Put the overview with its brush above the intervals that touch the brushed time."""
-    import altair as alt
-    import polars as pl
-
-    brush = alt.selection_interval(
-        encodings=["x"], mark=alt.BrushConfig(fill=COLOURS["accent"], fillOpacity=0.18, stroke=COLOURS["accent"])
-    )
+    steps = steps.rename({"at": start})
     if shaded is not None and shaded.height:
         ends = pl.DataFrame({start: [shaded[start].min(), shaded[end].max()], "open": [0, 0]}).cast(steps.schema)
         steps = pl.concat([steps, ends]).group_by(start).agg(pl.col("open").max()).sort(start)
-    overview = _build_overview(steps, start).add_params(brush)
+    brush = alt.selection_interval(
+        encodings=["x"], mark=alt.BrushConfig(fill=COLOURS["accent"], fillOpacity=0.18, stroke=COLOURS["accent"])
+    )
     first, last = (f"{brush.name}.{start}[{edge}]" for edge in (0, 1))
     inside = f"!isDefined({brush.name}.{start}) || (datum.{end} >= {first} && datum.{start} <= {last})"
     detail = _build_detail(drawn, start, end, category, places, brush, shaded, inside)
-    return alt.vconcat(overview, detail, spacing=10)
+    chart = alt.vconcat(_build_overview(steps, start).add_params(brush), detail, spacing=10)
+    return chart.properties(title=alt.TitleParams(text=title, subtitle=note), description=text)
 
 
 def _check_interval_order(frame: pl.DataFrame, start: str, end: str, lane: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.charts.data import (
     check_row_count,
@@ -19,6 +19,7 @@ from workbench.charts.theme import (
     encode_rows,
     encode_tooltip,
     finish_chart,
+    mark_intervals,
     short_number_expression,
 )
 from workbench.core.errors import InputError
@@ -69,38 +70,54 @@ def waterfall(
 
     Does not show how sure a single step is: only bars with an interval say that.
     """
+    import altair as alt
     import polars as pl
 
     texts, numbers = [label, category, case], [change, end, low, high]
     frame = select_columns(table, "waterfall", texts=texts, numbers=numbers, flags=[total], details=details)
     check_row_count(frame, "waterfall", MAX_STEPS, "draw fewer cases, or add up small steps")
     check_unique(frame, "waterfall", [name for name in (case, label) if name])
-    shown = _CaseChoice(case, list_categories(frame, case) if case else [], first)
+    cases = list_categories(frame, case) if case else []
+    if first is not None and cases and first not in cases:
+        raise InputError("no such case to show first", where=f"chart waterfall, column {case}", found=first)
+    first = first or (cases[0] if cases else None)
+    choice = None
+    if case and len(cases) > 1:
+        choice = alt.param(value=first, bind=alt.binding_select(options=cases, name=f"{format_label(case)} "))
     drawn = _place_bars(frame.drop_nulls(end), label, change, end, total, case, high)
-    chart = _build_layers(drawn, label, change, end, category, total, low, high, shown)
-    note = join_sentences(subtitle, shown.note, format_missing_note(frame.height - drawn.height))
+    tips = encode_tooltip(drawn, leave_out=(*LAYOUT, total))
+    axis = alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
+    x = alt.X(end, type="quantitative", title=format_label(change), axis=axis, scale=alt.Scale(nice=False, zero=True))
+    rows = alt.Chart(drawn)
+    if choice:
+        rows = rows.transform_filter(f"datum.{case} == {choice.name}")
+    base = rows.encode(y=encode_rows(label), tooltip=tips)
+    # A bar under an interval is lighter, so that the whole interval is seen.
+    bar = base.mark_bar(height={"band": 0.72}, cornerRadius=1).encode(
+        x=x,
+        x2=alt.X2("bar_start"),
+        **encode_colour(drawn, category),
+        **({"opacity": alt.condition(f"isValid(datum.{low})", alt.value(WITH_INTERVAL), alt.value(1))} if low else {}),
+    )
+    joined = base.transform_filter("isValid(datum.bar_joint) && isValid(datum.bar_below)")
+    joint = joined.mark_rule(strokeWidth=1, opacity=0.55).encode(
+        x=alt.X("bar_joint", type="quantitative"), y2=alt.Y2("bar_below")
+    )
+    figure = base.mark_text(align="left", dx=5).encode(text=alt.Text("bar_figure", type="nominal"))
+    layers = [joint, bar]
+    if low and high:
+        layers.append(mark_intervals(base, low, high, "x", strokeWidth=2))
+    layers.append(figure.encode(x=alt.X("bar_edge", type="quantitative")))
+    # Unseen, it keeps space for the figure beside the longest bar, whichever case is shown.
+    layers.append(base.mark_point(opacity=0, size=1).encode(x=alt.X("bar_room", type="quantitative")))
+    chart = alt.layer(*layers)
+    if choice:
+        chart = chart.add_params(choice)
+    chosen = f"{format_number(len(cases))} to choose from below" if choice else ""
+    note = join_sentences(subtitle, chosen, format_missing_note(frame.height - drawn.height))
     # The description covers the case that is shown first.
-    described = frame.filter(pl.col(case) == shown.first) if case and shown.first is not None else frame
-    return finish_chart(chart, title, note, described, height=_choose_height(drawn.height))
-
-
-class _CaseChoice:
-    """Which case is shown: a list below the chart, or none where there is nothing to choose."""
-
-    def __init__(self, column: str | None, cases: list[str], first: str | None) -> None:
-        import altair as alt
-
-        if first is not None and cases and first not in cases:
-            raise InputError("no such case to show first", where=f"chart waterfall, column {column}", found=first)
-        first = first or (cases[0] if cases else None)
-        self.column, self.first = column, first
-        self.note = f"{format_number(len(cases))} to choose from below" if len(cases) > 1 else ""
-        bind = alt.binding_select(options=cases, name=f"{format_label(column)} ") if column and len(cases) > 1 else None
-        self.param = alt.param(value=first, bind=bind) if bind else None
-
-    def filter_chart(self, chart: Any) -> Any:
-        """The chart with only the rows of the chosen case."""
-        return chart.transform_filter(f"datum.{self.column} == {self.param.name}") if self.param else chart
+    described = frame.filter(pl.col(case) == first) if case and first is not None else frame
+    return finish_chart(chart, title, note, described, height=alt.Step(ROW_PX) if drawn.height else 60)
 
 
 def _place_bars(
@@ -137,53 +154,3 @@ def _format_step(change: float | None, total: bool | None, largest: float | None
     change = round(change, decimals) + 0.0  # no minus before a rounded zero
     text = f"{change:,.{decimals}f}" if total or not change else f"{change:+,.{decimals}f}"
     return text.replace("-", "\u2212")
-
-
-def _choose_height(count: int) -> Any:
-    import altair as alt
-
-    return alt.Step(ROW_PX) if count else 60
-
-
-def _build_layers(
-    frame: pl.DataFrame,
-    label: str,
-    change: str,
-    end: str,
-    category: str,
-    total: str,
-    low: str | None,
-    high: str | None,
-    shown: _CaseChoice,
-) -> Any:
-    """Layers of the waterfall: bars, the lines that join them, intervals and figures.
-
-    `frame` has the columns of LAYOUT.
-    """
-    import altair as alt
-
-    tips = encode_tooltip(frame, leave_out=(*LAYOUT, total))
-    axis = alt.Axis(tickCount=6, labelExpr=short_number_expression("datum.value"))
-    x = alt.X(end, type="quantitative", title=format_label(change), axis=axis, scale=alt.Scale(nice=False, zero=True))
-    base = shown.filter_chart(alt.Chart(frame)).encode(y=encode_rows(label), tooltip=tips)
-    # A bar under an interval is lighter, so that the whole interval is seen.
-    bar = base.mark_bar(height={"band": 0.72}, cornerRadius=1).encode(
-        x=x,
-        x2=alt.X2("bar_start"),
-        **encode_colour(frame, category),
-        **({"opacity": alt.condition(f"isValid(datum.{low})", alt.value(WITH_INTERVAL), alt.value(1))} if low else {}),
-    )
-    joined = base.transform_filter("isValid(datum.bar_joint) && isValid(datum.bar_below)")
-    joint = joined.mark_rule(strokeWidth=1, opacity=0.55).encode(
-        x=alt.X("bar_joint", type="quantitative"), y2=alt.Y2("bar_below")
-    )
-    figure = base.mark_text(align="left", dx=5).encode(text=alt.Text("bar_figure", type="nominal"))
-    layers = [joint, bar]
-    if low and high:
-        interval_base = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
-        layers.append(interval_base.mark_rule(strokeWidth=2).encode(x=alt.X(low, type="quantitative"), x2=alt.X2(high)))
-    layers.append(figure.encode(x=alt.X("bar_edge", type="quantitative")))
-    # Unseen, it keeps space for the figure beside the longest bar, whichever case is shown.
-    layers.append(base.mark_point(opacity=0, size=1).encode(x=alt.X("bar_room", type="quantitative")))
-    chart = alt.layer(*layers)
-    return chart.add_params(shown.param) if shown.param else chart

@@ -19,6 +19,7 @@ from workbench.charts.theme import (
     encode_series,
     encode_tooltip,
     finish_chart,
+    mark_intervals,
     short_number_expression,
 )
 from workbench.core.frames import takes_frames
@@ -146,10 +147,9 @@ def chart_ranking(table: pl.DataFrame, excluded: pl.DataFrame, baseline: str, ma
         "value": COLOURS["neutral"],
     }
     base = alt.Chart(frame).encode(y=encode_rows("stack"), tooltip=encode_tooltip(frame, leave_out=("told",)))
-    spans = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(strokeWidth=8, opacity=0.35)
     layers = [
         _chart_margin_band(margin),
-        spans.encode(x=alt.X("low", type="quantitative"), x2=alt.X2("high"), color=shades),
+        mark_intervals(base, "low", "high", "x", strokeWidth=8, opacity=0.35).encode(color=shades),
         base.mark_point(size=90, filled=True, opacity=1).encode(x=x, color=shades),
         base.mark_text(align="right", dy=-11).encode(x=alt.value("width"), text=alt.Text("told", type="nominal")),
     ]

@@ -17,6 +17,7 @@ from workbench.charts.theme import (
     encode_rows,
     encode_tooltip,
     finish_chart,
+    mark_intervals,
 )
 from workbench.core.errors import InputError
 from workbench.core.formats import format_ends, format_number
@@ -143,10 +144,9 @@ def chart_need(answer: SizingAnswer) -> alt.Chart:
         color=alt.Color("kind", type="nominal", title=None, scale=shades, legend=legend),
         tooltip=encode_tooltip(points, leave_out=("told",)),
     )
-    asked = dots.transform_filter("isValid(datum.gpus_low) && isValid(datum.gpus_high)")
     shape = alt.Shape("kind", type="nominal", title=None, scale=shapes, legend=legend)
     layers += [
-        asked.mark_rule(strokeWidth=2).encode(**ends),
+        mark_intervals(dots, "gpus_low", "gpus_high", "y", strokeWidth=2),
         dots.mark_point(filled=True, opacity=1, size=110).encode(shape=shape),
         # Near the axis a label goes to the right, else to the left, where there is room.
         *(
@@ -295,10 +295,8 @@ def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
     legend = alt.Legend(title=None) if LEFT_OUT in names else None
     shade = {"color": alt.Color("use", type="nominal", title=None, scale=scale, legend=legend)}
     base = alt.Chart(drawn).encode(x=x, tooltip=encode_tooltip(drawn), **shade)
-    interval_base = base.transform_filter("isValid(datum.low_s) && isValid(datum.high_s)")
-    spans = interval_base.mark_rule(strokeWidth=6, strokeCap="round", opacity=0.35)
     return [
-        spans.encode(y=alt.Y("low_s", type="quantitative"), y2=alt.Y2("high_s")),
+        mark_intervals(base, "low_s", "high_s", "y", strokeWidth=6, strokeCap="round", opacity=0.35),
         base.mark_point(size=55, filled=True, opacity=1).encode(y=y),
     ]
 
@@ -333,10 +331,9 @@ def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
         "gpus", type="quantitative", title="GPUs", scale=_gpu_scale(frame), axis=alt.Axis(tickMinStep=1, format="d")
     )
     base = alt.Chart(drawn).encode(y=encode_rows("answer"), tooltip=encode_tooltip(drawn, leave_out=("said",)))
-    interval_base = base.transform_filter("isValid(datum.gpus_low) && isValid(datum.gpus_high)")
-    spans = interval_base.mark_rule(strokeWidth=7, opacity=0.35, strokeCap="round", color=COLOURS["accent"])
+    look = {"strokeWidth": 7, "opacity": 0.35, "strokeCap": "round", "color": COLOURS["accent"]}
     layers = [
-        spans.encode(x=alt.X("gpus_low", type="quantitative"), x2=alt.X2("gpus_high")),
+        mark_intervals(base, "gpus_low", "gpus_high", "x", **look),
         base.mark_point(size=80, filled=True, opacity=1, color=COLOURS["accent"]).encode(x=x),
         base.mark_text(align="left", fontSize=12).encode(x=alt.value("width"), text=alt.Text("said", type="nominal")),
     ]
@@ -578,12 +575,11 @@ def chart_scaling(
     shades = alt.Scale(domain=names, range=[COLOURS["neutral"], CATEGORIES[1]][: len(names)])
     shade = alt.Color("model", type="nominal", title=None, scale=shades, legend=legend)
     base = alt.Chart(dots).encode(x=x, tooltip=encode_tooltip(dots))
-    interval_base = base.transform_filter("isValid(datum.capacity_low) && isValid(datum.capacity_high)")
-    spans = interval_base.mark_rule(strokeWidth=6, opacity=0.4, strokeCap="round", color=COLOURS["accent"])
+    look = {"strokeWidth": 6, "opacity": 0.4, "strokeCap": "round", "color": COLOURS["accent"]}
     rule = alt.Chart(served).encode(y=y)
     layers = [
         alt.Chart(lines).mark_line(strokeWidth=2).encode(x=x, y=y, color=shade),
-        spans.encode(y=alt.Y("capacity_low", type="quantitative"), y2=alt.Y2("capacity_high")),
+        mark_intervals(base, "capacity_low", "capacity_high", "y", **look),
         base.mark_point(size=60, filled=True, opacity=1, color=COLOURS["accent"]).encode(y=y),
         rule.mark_rule(strokeDash=[6, 3], color=COLOURS["failure"]),
         rule.mark_text(align="left", dx=6, dy=-9, color=COLOURS["failure"]).encode(
