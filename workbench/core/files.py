@@ -190,10 +190,10 @@ def raise_as_os_errors() -> Iterator[None]:
         raise OSError(str(error) or type(error).__name__) from error
 
 
-def is_final(error: OSError) -> bool:
+def is_permanent_error(error: OSError) -> bool:
     """Whether another request would get the same answer.
 
-    >>> is_final(FileNotFoundError("no key")), is_final(ConnectionResetError())
+    >>> is_permanent_error(FileNotFoundError("no key")), is_permanent_error(ConnectionResetError())
     (True, False)
     """
     if isinstance(error, _FINAL_ERRORS):
@@ -204,7 +204,7 @@ def is_final(error: OSError) -> bool:
 
 def is_store_failure(error: BaseException) -> bool:
     """Whether a store did not answer, so that what it has there is unknown."""
-    return isinstance(error.__cause__, OSError) and not is_final(error.__cause__)
+    return isinstance(error.__cause__, OSError) and not is_permanent_error(error.__cause__)
 
 
 def find_project_folder() -> Path | None:

@@ -18,7 +18,7 @@ from workbench.charts.renderer import CHART_MIME, render_png
 from workbench.charts.theme import ON_DARK, build_vega_config
 from workbench.core import redaction
 from workbench.core.errors import InputError, RunFailedError
-from workbench.core.files import is_final, is_store_failure
+from workbench.core.files import is_permanent_error, is_store_failure
 from workbench.core.formats import NULL, escape_html, format_duration, format_moment, format_number
 from workbench.forecasts.ledger import LEDGER_FILE, MAX_LEDGER_BYTES, parse_ledger
 from workbench.forecasts.scores import build_cases, format_share, score_cases
@@ -186,7 +186,7 @@ def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool 
     try:
         has_report = any(PurePosixPath(path).name == "report.html" for path, _, _ in run.store.list_entries(run.root))
     except OSError as error:
-        if is_final(error):
+        if is_permanent_error(error):
             has_report = False
         else:
             raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error

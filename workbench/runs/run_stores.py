@@ -236,7 +236,7 @@ def send_request(request: Callable[[], _T]) -> _T:
             with files.raise_as_os_errors():
                 return request()
         except OSError as error:
-            if files.is_final(error) or attempt + 1 == _ATTEMPTS:
+            if files.is_permanent_error(error) or attempt + 1 == _ATTEMPTS:
                 raise
             # Drawn, so that machines that failed at the same moment do not meet again.
             time.sleep(_FIRST_DELAY_S * 2**attempt * (0.5 + random.random() / 2))  # noqa: S311 - no secret

@@ -584,7 +584,7 @@ def _compare_with_baselines(
     assert limit is not None
     sides = [_pair_figures(rule, run, baseline) for baseline in baselines]
     remarks = [*_describe_baselines(limit, baselines), *dict.fromkeys(note for side in sides for note in side.notes)]
-    remarks += _describe_settings(run, baselines)
+    remarks += _list_changed_settings(run, baselines)
     # Rows that are gone are those of the newest baseline.
     names = list(sides[0].pairs)
     pairs = [
@@ -618,7 +618,7 @@ def _describe_baselines(limit: Baseline, baselines: Sequence[StoredRun]) -> list
     return [f"baseline: median of {len(baselines)} valid runs{fewer}, the newest {baselines[0].run_id}"]
 
 
-def _describe_settings(run: StoredRun, baselines: Sequence[StoredRun]) -> list[str]:
+def _list_changed_settings(run: StoredRun, baselines: Sequence[StoredRun]) -> list[str]:
     """Which settings and facts of the machine are not those of the baseline runs."""
     found: Counter[str] = Counter()
     for baseline in baselines:

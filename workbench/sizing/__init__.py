@@ -66,7 +66,7 @@ def calculate(
 
     Returns
     -------
-    Calculated
+    CalculationResult
         Tables `levels`, `fits` and `estimates`, `charts` by name, `output` as the toolkit's file has it, `notices`,
         `exit_code`, and where it was written.
 

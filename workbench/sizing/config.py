@@ -25,6 +25,7 @@ from workbench.sizing.load.level_ladder import Ladder
 from workbench.sizing.load.request_trace import TimeUnit, TraceReplay
 from workbench.sizing.load.session_plan import USUAL_ANSWER_TOKENS, USUAL_TOKENS_PER_S, SessionPlan
 from workbench.sizing.simulation.cluster_model import Service
+from workbench.sizing.tables import MIN_SAMPLES
 from workbench.stats.littles_law import count_users_at_once
 
 HEADER_PATTERN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -182,7 +183,7 @@ class SweepConfig(StrictModel):
     workers: str = setting("", "Load from Dask workers: local:N, or dask://HOST:PORT of a scheduler.", "Load")
     seed: int = setting(0, "Random seed.", "Load", ge=0, le=2**63 - 1)
     least_samples: int = setting(
-        200, "Minimum number of requests per step, after warm-up.", "Precision", ge=20, flag="samples"
+        MIN_SAMPLES, "Minimum number of requests per step, after warm-up.", "Precision", ge=20, flag="samples"
     )
     most_samples: int = setting(1000, "Requests after which a step ends in any case.", "Precision", ge=20)
     tight: float = setting(

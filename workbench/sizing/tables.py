@@ -15,6 +15,9 @@ OUTCOMES = ("ok", "timeout", "refused", "http_error", "malformed", "cut", "faile
 status outside 200-299; `malformed` is an answer that does not parse; `cut` is an incomplete stream; `failed` is an
 error reported by the workflow (an exception of a callable, an error event)."""
 
+MIN_SAMPLES = 200
+"""Fewest kept requests of a step that is not called few samples: ten of them lie beyond the p95."""
+
 USABLE_VERDICTS = ("valid", "few samples", "saturated")
 """Verdicts of the points that estimates use."""
 

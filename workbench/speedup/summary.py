@@ -113,10 +113,10 @@ def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]
         UNDECIDED: f"Record more sessions per side before moving to {candidate}: `workbench speedup record`.",
     }
     caveat = "The factors hold for this recording's queries and machine; record your own: `workbench speedup record`."
-    return [decided[calibrated.verdict], *_advise_on_least_gain(calibrated), caveat]
+    return [decided[calibrated.verdict], *_advise_on_slowest_operator(calibrated), caveat]
 
 
-def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:
+def _advise_on_slowest_operator(calibrated: CalibrationResult) -> list[str]:
     """Name the operator that takes most of the candidate's time and gains less than the queries do."""
     overall = calibrated.overall.estimate
     table = calibrated.factors.filter(~pl.col("operator").is_in(sorted(NO_OPERATORS)) & (pl.col("quality") == "good"))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from workbench.core import books
 from workbench.core.tables import Column, Table
 
+# Ratio from which a move is recommended.
+LEAST_RATIO = 1.3
+
 
 def text_column(name: str, meaning: str, *, nullable: bool = False) -> Column:
     """A column of texts."""

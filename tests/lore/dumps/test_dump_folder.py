@@ -27,7 +27,7 @@ def test_a_folder_of_dumps_gives_them_by_number(tmp_path: Path) -> None:
 def test_one_dump_is_taken_under_any_name(inside: str, tmp_path: Path) -> None:
     touch(tmp_path, f"copied/{inside}")
     assert dump_folder.list_dump_folders(tmp_path / "copied") == [tmp_path / "copied"]
-    assert not dump_folder.is_numbered_folder(tmp_path / "copied")
+    assert not dump_folder.is_dump_folder_name(tmp_path / "copied")
 
 
 @pytest.mark.parametrize("path", ["s3a://bucket/dump", "hdfs:///dump", "file:/dump"])

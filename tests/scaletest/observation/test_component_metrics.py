@@ -13,7 +13,7 @@ from workbench.scaletest.observation.component_metrics import (
     REJECTED,
     WEBHOOK,
     WORK_QUEUE,
-    check_sources,
+    check_sources_are_local,
     parse_look,
     reduce_look,
 )
@@ -113,7 +113,7 @@ def test_quotes_in_a_label_stay_text() -> None:
 
 
 def test_sources_are_of_this_machine() -> None:
-    check_sources({"a": "https://127.0.0.1:1/metrics"})
+    check_sources_are_local({"a": "https://127.0.0.1:1/metrics"})
     for name, url in (("a", ""), ("", "http://127.0.0.1/"), ("a", "http://example.org/metrics"), ("a", "file:///etc")):
         with pytest.raises(ConfigError, match="not a source of metrics"):
-            check_sources({name: url})
+            check_sources_are_local({name: url})

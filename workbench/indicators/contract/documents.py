@@ -89,7 +89,7 @@ def parse_document(stdout: bytes, *, max_bytes: int = MAX_STDOUT_BYTES) -> dict[
         raise DocumentError("not JSON", f"{str(error)[:200]}; it begins {stdout[:60]!r}") from None
     if not isinstance(document, dict):
         raise DocumentError("not JSON", f"a JSON object is needed, found {type(document).__name__}")
-    _check_bounds(document, 0)
+    _check_depth_and_numbers(document, 0)
     return document
 
 
@@ -282,7 +282,7 @@ def _refuse_non_finite(word: str) -> float:
     raise DocumentError("not finite", f"{word} is in the document")
 
 
-def _check_bounds(value: Any, depth: int) -> None:
+def _check_depth_and_numbers(value: Any, depth: int) -> None:
     """Refuse what is nested too deep, or a number that only looks finite (1e999)."""
     if depth > MAX_DEPTH:
         raise DocumentError("invalid document", f"nested more than {MAX_DEPTH} deep")
@@ -298,7 +298,7 @@ def _check_bounds(value: Any, depth: int) -> None:
             raise DocumentError("invalid document", message) from None
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for child in inner:
-        _check_bounds(child, depth + 1)
+        _check_depth_and_numbers(child, depth + 1)
 
 
 def _shorten_value(value: Any) -> str:

@@ -67,7 +67,7 @@ def format_answer(outcome: SessionOutcome) -> str:
         words = {FASTER: "faster than", SLOWER: "slower than", SAME: f"within {100 * row['margin']:.2g} % of"}
         clock = CLOCK_NAMES[row["clock"]]
         return f"{subject}: {words[row['verdict']]} {row['baseline']} in {clock}, {figures}, {rounds} rounds."
-    if (first := _find_reservation(outcome)) is not None:
+    if (first := _find_missing_answer(outcome)) is not None:
         return f"Not answered: {first}."
     counts = Counter(others["verdict"].to_list())
     verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
@@ -115,7 +115,7 @@ def format_session(outcome: SessionOutcome) -> str:
     return "\n".join(lines)
 
 
-def _find_reservation(outcome: SessionOutcome) -> str | None:
+def _find_missing_answer(outcome: SessionOutcome) -> str | None:
     """Why a sound session does not answer for each arm, where that is more than too few rounds for all."""
     reasons = outcome.compared.judgement["reasons"][0]
     if outcome.compared.valid or not len(reasons) or reasons[0].startswith("nothing is known yet"):

@@ -414,7 +414,12 @@ def choose_recommendation(
         accepted,
         key=lambda contender: (-contender.score, -(contender.stack.interval.estimate or 0.0), contender.stack.name),
     )
-    verdicts = judge_mix(ranked, context.margin, _estimate_control(question))
+    # Ratio of the baseline's two copies over the mix; none for predicted figures.
+    copy, control = context.session.control, None
+    if copy is not None and isinstance(question.figures, PairedEstimates):
+        ratio = question.figures.estimate_ratio(copy.name, context.session.baseline)
+        control = ratio if ratio.estimate is not None else None
+    verdicts = judge_mix(ranked, context.margin, control)
     answer = choose_answer(
         ranked, verdicts, question.figures, question.request.type, margin=context.margin, baseline=context.baseline
     )
@@ -430,16 +435,6 @@ def choose_recommendation(
     if question.request.propose:
         proposals = build_proposals(context, question.figures, ranked, excluded, question.request)
     return _build_recommendation(question, answer, rows, excluded, sentences, proposals)
-
-
-def _estimate_control(question: Question) -> Interval | None:
-    """Ratio of the baseline's two copies over the mix; null without a control, or for predicted figures."""
-    session = question.context.session
-    control = session.control
-    if control is None or not isinstance(question.figures, PairedEstimates):
-        return None
-    ratio = question.figures.estimate_ratio(control.name, session.baseline)
-    return ratio if ratio.estimate is not None else None
 
 
 def _estimate_chances(question: Question, ranked: Sequence[Accepted]) -> Chances | None:

@@ -163,7 +163,10 @@ def recommend(
     advisories = vulnerabilities.read_vulnerabilities(request.vulnerabilities) if request.vulnerabilities else None
     question = _build_question(comparison, request, stack_set, database)
     context = question.context
-    if reasons := _list_unusable_reasons(comparison):
+    reasons = [] if comparison.sound else list(comparison.judgement["reasons"].to_list()[0])
+    if comparison.observed.session.backend == "imported":
+        reasons.append("imported: the order of its runs is unknown")
+    if reasons:
         return recommend_nothing(question, "; ".join(reasons))
     all_units = [*list_constraints(request, advisories), *list_scoring_units(request.type, advisories), *units]
     active = unit_pipeline.select_units(all_units, context)
@@ -240,15 +243,6 @@ def _build_estimates(facts: Facts, scores: MixScores, everything: list[Candidate
     return fit_model_estimates(
         scores, arms, {candidate.place: candidate.packages for candidate in everything}, level=level
     )
-
-
-def _list_unusable_reasons(comparison: Comparison) -> list[str]:
-    """Why no stack can be recommended from this session."""
-    session = comparison.observed.session
-    reasons = [] if comparison.sound else list(comparison.judgement["reasons"].to_list()[0])
-    if session.backend == "imported":
-        reasons.append("imported: the order of its runs is unknown")
-    return reasons
 
 
 def choose_session(folders: Sequence[Path], session_id: str | None = None) -> Path:

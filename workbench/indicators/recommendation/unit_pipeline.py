@@ -356,7 +356,14 @@ def sieve_stacks(units: Sequence[Unit], stacks: Sequence[Candidate]) -> tuple[li
             unit.rejected.clear()
             with _blame_unit(unit):
                 survivors = list(unit.run(iter(candidates)))
-            names = {_check_known_stack(unit, stack, candidates) for stack in survivors}
+            for stack in survivors:
+                if not any(stack is candidate for candidate in candidates):
+                    raise InputError(
+                        "a sieve returned a stack that it was not given",
+                        where=f"unit {unit.label}",
+                        found=repr(stack)[:80],
+                    )
+            names = {stack.name for stack in survivors}
             for stack in candidates:
                 if stack.name not in names:
                     refused = unit.rejected.get(stack.name) or NotAcceptable(f"excluded by {unit.label}")
@@ -431,15 +438,6 @@ def _check_sentences(unit: Unit, sentences: Any) -> list[Justification]:
         "a unit did not return a list of Justification", where=f"unit {unit.label}", found=repr(sentences)[:80],
         do='return [stack.info("…")]',
     )  # fmt: skip
-
-
-def _check_known_stack(unit: Sieve, stack: Any, stacks: Sequence[Candidate]) -> str:
-    if not any(stack is candidate for candidate in stacks):
-        raise InputError(
-            "a sieve returned a stack that it was not given", where=f"unit {unit.label}", found=repr(stack)[:80]
-        )
-    name: str = stack.name
-    return name
 
 
 def _load_unit_observations(unit: Unit, context: Context) -> None:

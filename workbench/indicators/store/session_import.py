@@ -266,12 +266,12 @@ def parse_hardware(document: Mapping[str, Any]) -> Hardware:
     flags = features.get("flags") or info.get("flags")
     return build_hardware(
         model=text_or_empty(info.get("brand_raw")).strip() or text_or_empty(info.get("brand")).strip() or UNKNOWN,
-        family=_find_whole_number(info.get("family"), machine.get("cpu_family")),
-        number=_find_whole_number(info.get("model"), machine.get("cpu_model")),
+        family=_find_first_count(info.get("family"), machine.get("cpu_family")),
+        number=_find_first_count(info.get("model"), machine.get("cpu_model")),
         flags=tuple(sorted({flag for flag in flags if isinstance(flag, str)}))[:MAX_FLAGS]
         if isinstance(flags, list)
         else (),
-        cores=_find_whole_number(info.get("count")),
+        cores=_find_first_count(info.get("count")),
     )
 
 
@@ -325,7 +325,7 @@ def get_part(document: Any, *keys: str) -> Mapping[str, Any]:
     return document if isinstance(document, Mapping) else {}
 
 
-def _find_whole_number(*values: Any) -> int | None:
+def _find_first_count(*values: Any) -> int | None:
     """First of the values that is a plausible whole number."""
     for value in values:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:

@@ -280,9 +280,9 @@ def _inspect_sidecar(dump: InspectedDump) -> None:
     if sidecar is None:
         return
     dump.sidecar = sidecar
-    if dump_folder.is_numbered_folder(dump.folder) and dump.lore_id != sidecar.lore_id:
+    if dump_folder.is_dump_folder_name(dump.folder) and dump.lore_id != sidecar.lore_id:
         dump.faults.append(f"{SIDECAR_FILE}: it is of loreId {sidecar.lore_id}")
-    elif not dump_folder.is_numbered_folder(dump.folder):
+    elif not dump_folder.is_dump_folder_name(dump.folder):
         dump.lore_id = sidecar.lore_id
     n_faults = len(dump.faults)
     _read_or_note(lambda: check_integrity(dump.folder, sidecar), "", dump)

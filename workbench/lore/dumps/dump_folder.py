@@ -375,7 +375,7 @@ def list_dump_folders(path: Path) -> list[Path]:
         raise InputError("inspection reads folders of this machine", found=path, do="copy the dump here first")
     if not path.is_dir():
         raise InputError("no such folder" if not path.exists() else "not a folder", where=path, do=_PATH_HINT)
-    if is_numbered_folder(path) or ((path / "plan.meta").is_file() or (path / "input-0").is_dir()):
+    if is_dump_folder_name(path) or ((path / "plan.meta").is_file() or (path / "input-0").is_dir()):
         return [path]
     candidates = {
         number: each for each in _list_entries(path) if (number := _parse_number(each.name, "loreId")) is not None
@@ -392,7 +392,7 @@ def list_dump_folders(path: Path) -> list[Path]:
     return folders
 
 
-def is_numbered_folder(folder: Path) -> bool:
+def is_dump_folder_name(folder: Path) -> bool:
     """Is the folder called loreId-N?"""
     return _parse_number(folder.absolute().name, "loreId") is not None
 

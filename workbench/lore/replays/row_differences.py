@@ -313,7 +313,7 @@ def are_rows_close(expected: Iterable[Any], actual: Iterable[Any], tolerance: fl
             floats: list[float] = []
             groups.setdefault(_take_out_floats(row, floats), ([], []))[side].append(tuple(floats))
     parts = (part for left, right in groups.values() for part in _split_by_gaps(left, right, tolerance))
-    return all(_can_pair_rows(left, right, tolerance) for left, right in parts)
+    return all(_are_all_rows_close(left, right, tolerance) for left, right in parts)
 
 
 def _take_out_floats(value: Any, floats: list[float]) -> Any:
@@ -369,10 +369,10 @@ def _split_by_column_gaps(
     return parts
 
 
-def _can_pair_rows(left: list[FloatRow], right: list[FloatRow], tolerance: float) -> bool:
+def _are_all_rows_close(left: list[FloatRow], right: list[FloatRow], tolerance: float) -> bool:
     """Whether each left row can be paired with a right row within the relative tolerance.
 
-    >>> _can_pair_rows([(1.0,), (2.0,)], [(2.0,), (1.0,)], 1e-9), _can_pair_rows([(1.0,)], [(1.1,)], 1e-9)
+    >>> _are_all_rows_close([(1.0,), (2.0,)], [(2.0,), (1.0,)], 1e-9), _are_all_rows_close([(1.0,)], [(1.1,)], 1e-9)
     (True, False)
     """
     if len(left) != len(right):

@@ -215,7 +215,7 @@ def find_bottlenecks(
         if stop.step not in {row["step"] for row in rows}:
             figures = dict.fromkeys(("rate_per_s", "low_per_s", "high_per_s", "variation", "delay_s"), 0.0)
             times = {"begin_s": stop.begin_s, "end_s": stop.end_s, "backlog": float(stop.waiting)}
-            told = {"step": stop.step, "kind": STOPPED, "counted": "pods", "sentence": f"{describe_stop(stop)}."}
+            told = {"step": stop.step, "kind": STOPPED, "counted": "pods", "sentence": f"{describe_pause(stop)}."}
             rows.append(told | figures | times)
     frame = LIMITS.frame(rows)
     first = pl.col("kind").is_in([*HELD_BACK, STOPPED])
@@ -245,7 +245,7 @@ def _leave_out(waits: StageWaits, stops: Sequence[Pause]) -> StageWaits:
     return StageWaits(waits.came_s[kept], waits.left_s[kept])
 
 
-def describe_stop(stop: Pause) -> str:
+def describe_pause(stop: Pause) -> str:
     """Sentence on a time in which a stage stood still, without the full stop."""
     who = "the API server or the way to it" if stop.step == ANSWERED else _WHO[stop.step]
     return (

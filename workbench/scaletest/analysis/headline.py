@@ -14,7 +14,7 @@ from workbench.scaletest.analysis.bottlenecks import (
     QUOTA,
     SLOW_CALLS,
     STOPPED,
-    describe_stop,
+    describe_pause,
 )
 from workbench.scaletest.analysis.room_limits import name_resource
 from workbench.scaletest.analysis.server_pressure import describe_throttling
@@ -66,7 +66,7 @@ def build_explanation(analysis: RunFigures) -> str:
     """
     silent = analysis.unfinished.filter(pl.col("silent"))["sentence"].to_list()
     first = [found.sentence for found in (analysis.others, analysis.node_losses) if found is not None]
-    stopped = [describe_stop(stop) for stop in analysis.stops]
+    stopped = [describe_pause(stop) for stop in analysis.stops]
     lost = "".join(f"{sentence}. " for sentence in [*first, *stopped])
     rate = f"No rate: {silent[0]}" if silent else _describe_rate(analysis)
     return f"{lost}{rate}. {_describe_waiting(analysis)[1]}{_describe_caveats(analysis)}."

@@ -15,7 +15,7 @@ from workbench.scaletest.analysis.bottlenecks import (
     NO_ROOM,
     QUOTA,
     ServerEvidence,
-    describe_stop,
+    describe_pause,
     find_bottlenecks,
     find_stops,
 )
@@ -51,7 +51,7 @@ from workbench.scaletest.analysis.stage_waits import (
     classify_reason,
     describe_obstacles,
     find_obstacles,
-    find_unfinished,
+    list_unfinished_stages,
     shorten_reason,
 )
 from workbench.scaletest.analysis.sustainable_rate import (
@@ -347,7 +347,7 @@ class RunFigures:
         # Quota is room, too.
         explained |= set(self.limits.filter(pl.col("kind") == QUOTA)["step"])
         in_turn = self.conditions.in_turn
-        return find_unfinished(self.passages, self.obstacles, explained=frozenset(explained), in_turn=in_turn)
+        return list_unfinished_stages(self.passages, self.obstacles, explained=frozenset(explained), in_turn=in_turn)
 
     def _waits_for_room(self) -> bool:
         """Pods that were never bound wait for GPUs, for a node that fits, or for the rest of their gang."""
@@ -376,7 +376,7 @@ class RunFigures:
         return [
             *self._describe_node_changes(),
             *self._describe_replay(),
-            *dict.fromkeys([*(f"{describe_stop(stop)}." for stop in self.stops), *self.limits["sentence"]]),
+            *dict.fromkeys([*(f"{describe_pause(stop)}." for stop in self.stops), *self.limits["sentence"]]),
             *pressure,
             *describe_obstacles(self.obstacles),
         ]

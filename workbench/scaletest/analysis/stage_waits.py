@@ -261,7 +261,11 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     through all the same: the stage is near its limit. `unclear`: one burst that left unevenly. Does not show why a
     delay is as long as it is.
     """
-    came_s, wait = _sort_waits(waits)
+    # Arrivals in order; those that came at once in a random order, because theirs says nothing.
+    ties = np.random.default_rng(0).random(len(waits.came_s))
+    order = np.lexsort((ties, waits.came_s))
+    came_s = waits.came_s[order]
+    wait = np.maximum(waits.left_s[order] - came_s, 0.0)
     finite_waits = wait[np.isfinite(wait)]
     left_s = came_s + wait
     finite = left_s[np.isfinite(left_s)]
@@ -300,14 +304,6 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     if together is not None:
         return replace(figures, nature=together)
     return _tell_queue(figures, wait) if len(finite_waits) >= MIN_GROUP and typical_s >= MIN_DELAY_S else None
-
-
-def _sort_waits(waits: StageWaits) -> tuple[Floats, Floats]:
-    """Arrivals in order, and waits; those that came at once in a random order, because theirs says nothing."""
-    ties = np.random.default_rng(0).random(len(waits.came_s))
-    order = np.lexsort((ties, waits.came_s))
-    came_s = waits.came_s[order]
-    return came_s, np.maximum(waits.left_s[order] - came_s, 0.0)
 
 
 def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
@@ -498,7 +494,20 @@ def find_obstacles(transitions: pl.DataFrame, submissions: pl.DataFrame, pods: p
     A reason is what a component wrote when it last gave up, and not always the cause: a pod that was reported
     unschedulable may have been bound a second later. Events may be dropped by the cluster.
     """
-    rows = [*_list_refusals(submissions), *_list_told(transitions, pods), *_list_suspended(transitions)]
+    # Our own requests that were refused.
+    rows = [
+        _Obstacle("workloads", classify_reason(reason), name, sent_s, waiting=True, text=shorten_reason(reason))
+        for name, sent_s, reason in submissions.filter(status="failed").select("name", "sent_s", "reason").iter_rows()
+    ]
+    rows += _list_told(transitions, pods)
+    # Objects that were suspended at the end.
+    turns = transitions.filter(pl.col("transition").is_in(["suspended", "resumed"])).sort("arrival_s")
+    last = turns.group_by("uid", maintain_order=True).agg(pl.col("transition", "arrival_s").last())
+    text = "suspend is true, and neither a queue nor a controller set it to false"
+    rows += [
+        _Obstacle("workloads", SUSPENDED, uid, at_s, waiting=True, text=text)
+        for uid, at_s in last.filter(transition="suspended").select("uid", "arrival_s").iter_rows()
+    ]
     if not rows:
         return OBSTACLES.frame([])
     frame = pl.DataFrame(rows, schema=list(_Obstacle._fields), orient="row")
@@ -511,15 +520,6 @@ def find_obstacles(transitions: pl.DataFrame, submissions: pl.DataFrame, pods: p
         pl.col("text").first().alias("example"),
     )
     return OBSTACLES.frame(grouped.sort("waiting", "objects", descending=True).to_dicts())
-
-
-def _list_refusals(submissions: pl.DataFrame) -> list[_Obstacle]:
-    """Our own requests that were refused. `submissions`: `name, status, sent_s, reason`."""
-    failed = submissions.filter(pl.col("status") == "failed")
-    return [
-        _Obstacle("workloads", classify_reason(reason), name, sent_s, waiting=True, text=shorten_reason(reason))
-        for name, sent_s, reason in failed.select("name", "sent_s", "reason").iter_rows()
-    ]
 
 
 def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[_Obstacle]:
@@ -546,17 +546,6 @@ def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[_Obstacle]
     return rows
 
 
-def _list_suspended(transitions: pl.DataFrame) -> list[_Obstacle]:
-    """Objects that were suspended at the end. `transitions`: `uid, transition, arrival_s`."""
-    turns = transitions.filter(pl.col("transition").is_in(["suspended", "resumed"])).sort("arrival_s")
-    last = turns.group_by("uid", maintain_order=True).agg(pl.col("transition", "arrival_s").last())
-    suspensions = last.filter(pl.col("transition") == "suspended").select("uid", "arrival_s")
-    text = "suspend is true, and neither a queue nor a controller set it to false"
-    return [
-        _Obstacle("workloads", SUSPENDED, uid, at_s, waiting=True, text=text) for uid, at_s in suspensions.iter_rows()
-    ]
-
-
 def shorten_reason(text: str | None) -> str:
     """Shorten a message to what matters, without the names of the single objects where that is known."""
     phrases = sorted(set(_SHORT.findall(text or "")))
@@ -578,7 +567,7 @@ def describe_obstacles(obstacles: pl.DataFrame) -> list[str]:
     ]
 
 
-def find_unfinished(
+def list_unfinished_stages(
     passages: StagePassages, obstacles: pl.DataFrame, *, explained: frozenset[str], in_turn: bool = False
 ) -> pl.DataFrame:
     """Which stages did pods never pass, and did anything pass at the end?

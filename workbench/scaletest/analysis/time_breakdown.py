@@ -487,7 +487,7 @@ def build_milestones(
         *_submission_milestones(submissions),
         *_object_milestones(plan, transitions, pods),
         *_queue_milestones(schedule, transitions, pods),
-        *_pod_milestones(plan, pods),
+        *_build_workload_milestones(plan, pods),
         _podgroup_milestones(plan, transitions, pods),
         *_event_milestones(plan, transitions, pods),
     ]
@@ -599,7 +599,7 @@ def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: p
     ]
 
 
-def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
+def _build_workload_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
     """Milestones of a workload's pods: the first and the last that was created, bound and running.
 
     `plan`: Table SCHEDULE. `pods`: Table PODS. Returns: Rows of table MILESTONES, a frame for each milestone.

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from workbench.core.formats import format_items
-from workbench.scaletest.analysis.bottlenecks import describe_stop
+from workbench.scaletest.analysis.bottlenecks import describe_pause
 from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses
 from workbench.scaletest.analysis.imported_clocks import find_clock_fault
 from workbench.scaletest.analysis.queue_simulation import MAX_EXCESS_FRACTION, TraceFidelity
@@ -82,7 +82,7 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
         *_check_losses(run.disruptions),
         *_check_order(run),
         *_check_replay(run.replay),
-        *_check_coverage(run),
+        *_check_sent_workloads(run),
         *_check_submission(run),
         *_check_watches(run),
         *_check_clocks(run),
@@ -139,7 +139,7 @@ def _check_cluster(run: RunTables) -> Iterator[dict[str, Any]]:
         yield _build_condition(named, len(silent), 0, "stages", "; ".join(silent), grave=True)
     last_s = float(run.schedule["due_s"].max() or 0.0)  # type: ignore[arg-type]
     share = sum(stop.end_s - stop.begin_s for stop in run.stops) / max(last_s, 1e-3)
-    reason = "; ".join(describe_stop(stop) for stop in run.stops)
+    reason = "; ".join(describe_pause(stop) for stop in run.stops)
     named = "time in which a stage stood still (share)"
     yield _build_condition(named, share, MAX_STOPPED_FRACTION, "share", reason, grave=True)
     share, reason = 0.0, ""
@@ -187,7 +187,7 @@ def _check_replay(replay: TraceFidelity | None) -> list[dict[str, Any]]:
     return [_build_condition(named, share, MAX_EXCESS_FRACTION, "share", replay.reason, grave=True)]
 
 
-def _check_coverage(run: RunTables) -> Iterator[dict[str, Any]]:
+def _check_sent_workloads(run: RunTables) -> Iterator[dict[str, Any]]:
     """Check that every workload of the plan was sent, taken and seen."""
     status = pl.col("status")
     accepted = run.submissions.filter(status.is_in(["created", "known"]))

@@ -404,7 +404,9 @@ def build_league_table(variants: Variants) -> pl.DataFrame:
     verdicts = {first: nothing}
     for name in others:
         if name not in intervals:
-            lost = "no turn has a run of both" if not pairs[name] else _explain_lost(pairs[name], first, name)
+            lost = (
+                "no turn has a run of both" if not pairs[name] else _explain_missing_medians(pairs[name], first, name)
+            )
             verdicts[name] = nothing | {"verdict": UNDECIDED, "reason": lost}
             continue
         interval, decision = intervals[name], decisions[list(intervals).index(name)]
@@ -460,7 +462,7 @@ def _list_medians(variants: Variants, name: str) -> list[tuple[float | None, flo
     return [(a.quantile(step, 0.5, clock), b.quantile(step, 0.5, clock)) for a, b in pairs]
 
 
-def _explain_lost(pairs: list[tuple[float | None, float | None]], first: str, name: str) -> str:
+def _explain_missing_medians(pairs: list[tuple[float | None, float | None]], first: str, name: str) -> str:
     """Explain that medians are missing.
 
     `pairs` has the median of `first` and of `name` in each turn, null if missing.

@@ -86,7 +86,7 @@ async def find_kind_name(api: Connection, wanted: ApiResource) -> str | None:
     return None
 
 
-async def find_group_resource(api: Connection, group: str, plural: str) -> tuple[ApiResource, str] | None:
+async def find_newest_resource(api: Connection, group: str, plural: str) -> tuple[ApiResource, str] | None:
     """A resource of a group in the newest version that has it, and its kind's name; null where there is none."""
     try:
         document = await api.json("GET", f"/apis/{group}")

@@ -123,7 +123,7 @@ async def sample_once(api: Connection, options: SampleOptions) -> SampleResult:
     """One look: lists, joined, written."""
     folder, namespace = options.folder, options.namespace
     # Before the lists: what is submitted meanwhile is not expected in them.
-    submitted, ended = read_submit_progress(folder)
+    submitted, ended = read_submitted_names(folder)
     root = f"/apis/run.ai/v2alpha1/namespaces/{namespace}/{options.workload_type}workloads"
     distributed = options.workload_type == "distributed"
     jobs = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs" if distributed else _RUNAI_JOBS
@@ -157,7 +157,7 @@ async def sample_once(api: Connection, options: SampleOptions) -> SampleResult:
     return SampleResult(file, snapshot, count, job_rows.height, table.height - job_rows.height, ended)
 
 
-def read_submit_progress(folder: Path) -> tuple[set[str] | None, bool]:
+def read_submitted_names(folder: Path) -> tuple[set[str] | None, bool]:
     """Names of the workloads submitted so far (None if unknown), and whether submission has ended."""
     if (folder / run_records.JOURNAL).is_file():
         acked, ended = set(), False

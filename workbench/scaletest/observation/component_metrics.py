@@ -154,7 +154,7 @@ def _fill_histogram(row: Pressure, old: Series, now: Series) -> None:
             return
 
 
-def check_sources(sources: Mapping[str, str]) -> None:
+def check_sources_are_local(sources: Mapping[str, str]) -> None:
     """Refuse URLs of other machines, because certificates are not verified."""
     for name, url in sources.items():
         parts = urlsplit(url)

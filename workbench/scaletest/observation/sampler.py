@@ -15,7 +15,7 @@ from workbench.scaletest.cluster_api.connection import ApiError, Connection, now
 from workbench.scaletest.observation import audit_log as observation_audit_log
 from workbench.scaletest.observation import clock_skew, run_records, watch_targets
 from workbench.scaletest.observation.clock_skew import Heartbeat, LoadMeter
-from workbench.scaletest.observation.component_metrics import MetricsFollower, check_sources
+from workbench.scaletest.observation.component_metrics import MetricsFollower, check_sources_are_local
 from workbench.scaletest.observation.object_ledger import Node, ObjectDecoder, ObjectLedger
 from workbench.scaletest.observation.resource_watch import ResourceWatch, WatchSink, WatchTarget
 from workbench.scaletest.observation.run_records import RunFiles
@@ -65,7 +65,7 @@ class RunSampler:
         self._prober = clock_skew.build_prober(api, files.health.put)
         self._foreign = self._watch_foreign_pods() if options.foreign_pods else None
         self._audit = self._open_audit_log()
-        check_sources(options.metrics)
+        check_sources_are_local(options.metrics)
         self._metrics = MetricsFollower(api, options.metrics, files.health.put, files.note)
         self._watches: list[ResourceWatch] = []
         self._tasks: list[asyncio.Task[None]] = []

@@ -286,7 +286,7 @@ async def list_choices(api: Connection, options: SamplerOptions) -> list[WatchCh
             )
         choices.append(WatchChoice("workload", kind, name, labelled))
     for group, plural, resource in api_discovery.list_operator_resources(options.kinds):
-        there = await api_discovery.find_group_resource(api, group, plural)
+        there = await api_discovery.find_newest_resource(api, group, plural)
         if there is not None:
             # Controllers do not copy the run's labels to the objects that they create.
             choices.append(WatchChoice(resource, *there, False))

@@ -203,7 +203,7 @@ def _count_replicas(spec: Json) -> dict[str, Counts | None]:
     return {"spec.template": _multiply(_as_count(spec.get("replicas"), 1))}
 
 
-def _count_roles(field: str) -> Callable[[Json], dict[str, Counts | None]]:
+def _build_role_counter(field: str) -> Callable[[Json], dict[str, Counts | None]]:
     """Counter of a training operator's kind, whose replicas have roles."""
 
     def count(spec: Json) -> dict[str, Counts | None]:
@@ -267,4 +267,4 @@ _COUNTERS: dict[tuple[str, str], Callable[[Json], dict[str, Counts | None]]] = {
     ("ray.io", "RayCluster"): _count_ray_cluster,
     ("ray.io", "RayJob"): _count_ray_job,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _count_leader_worker_set,
-} | {("kubeflow.org", kind): _count_roles(f"{short}ReplicaSpecs") for kind, short in _ROLES.items()}
+} | {("kubeflow.org", kind): _build_role_counter(f"{short}ReplicaSpecs") for kind, short in _ROLES.items()}

@@ -487,11 +487,11 @@ def describe_templates(plan: Plan) -> list[str]:
         scheduler = f", scheduler {entry.scheduler_name}" if entry.scheduler_name else ""
         label = entry.display_name(at)
         texts.append(f"{label}: {entry.all_pods:,} pod(s) a workload, each {devices}{scheduler}")
-        texts += [f"{label}: {note}" for note in _list_unused(entry, plan)]
+        texts += [f"{label}: {note}" for note in _list_settings_without_effect(entry, plan)]
     return texts
 
 
-def _list_unused(entry: WorkloadEntry, plan: Plan) -> list[str]:
+def _list_settings_without_effect(entry: WorkloadEntry, plan: Plan) -> list[str]:
     """List what the entry or its template says without effect."""
     notes = list(entry.unused_fields)
     own = str(((entry.template or {}).get("metadata") or {}).get("namespace") or "")

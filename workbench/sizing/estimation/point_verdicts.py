@@ -14,14 +14,12 @@ from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.answer_profiles import AnswerProfile, Verdicts, find_cached_steps, find_other_answers
 from workbench.sizing.estimation.backlog import Backlog
 from workbench.sizing.estimation.metrics import Floats
-from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
+from workbench.sizing.tables import MIN_SAMPLES, OUTCOMES, USABLE_VERDICTS
 from workbench.stats import quantiles
 
 if TYPE_CHECKING:
     from workbench.sizing.config import Goal, SweepConfig
 
-MIN_SAMPLES = 200
-"""Fewest kept requests of a step that is not called few samples: ten of them lie beyond the p95."""
 MAX_CLIENT_DELAY_FRACTION = 0.05
 """Largest client delay, as a fraction of the p95 or the limit, whichever is larger; else a point is client-limited.
 

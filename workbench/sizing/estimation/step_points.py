@@ -189,11 +189,13 @@ def assess_steps(
     Returns: Tables `points` and `quantiles` of `workbench.sizing.tables`. Metrics without values in a step have no
     rows.
 
-    The verdict is the first that applies: interrupted or admission limit (too many failures), client-limited (client
-    delays exceed 5 % of the p95 or of the limit, or a client process used a full core), not sustained (an open loop
-    that ended less than it was offered), server-limited (fewer requests in service than in flight), few samples, valid.
-    What only a comparison of steps shows replaces "valid" and its like: other answers, cached, unsteady, drift,
-    saturated.
+    The verdict is the first that applies, with its thresholds in `point_verdicts.decide_verdict`: a load worker was
+    lost; interrupted or admission limit (too many failures); client-limited (client delays exceed 5 % of the p95 or of
+    the limit, or a quarter of the distance up to the limit; a client process used 95 % of a core; fewer than 0.9 of the
+    users were in flight); not sustained (an open loop that ended less than it was offered); server-limited (fewer than
+    0.9 of the requests in flight are in service); unsteady or changed (latencies moved within the step); few samples;
+    valid. What only a comparison of steps shows replaces "valid" and its like: other answers, cached, unsteady, drift,
+    saturated. Estimates use the points whose verdict is among `tables.USABLE_VERDICTS`; few samples is one of them.
     """
     limits = limits or PointLimits()
     groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}

@@ -13,9 +13,9 @@ from workbench.sizing.load.sweep_report import GOOD_VERDICTS, SweepResult, Sweep
 from workbench.sizing.load.sweep_runner import run_sweep
 from workbench.sizing.simulation.cluster_model import Service
 from workbench.sizing.simulation.simulator_process import run_simulator
+from workbench.sizing.tables import MIN_SAMPLES
 
 DEFAULT_USERS = (250, 500, 1000, 2000, 4000)
-MIN_SAMPLES = 200
 MAX_SAMPLES = 100_000
 
 

@@ -18,7 +18,7 @@ from workbench.sizing.estimation.gpu_estimates import select_usable_levels
 from workbench.sizing.load.client_messages import RequestRow
 from workbench.sizing.load.level_ladder import Ladder, Rung, next_load, next_repeat_load
 from workbench.sizing.load.request_trace import read_request_trace
-from workbench.sizing.tables import FAILING_VERDICTS
+from workbench.sizing.tables import FAILING_VERDICTS, MIN_SAMPLES
 from workbench.stats import quantiles
 
 CLEAR_OVERLOAD_FRACTION = 0.8
@@ -36,7 +36,7 @@ class StopRule(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    min_samples: int = Field(default=200, ge=20, description="Minimum number of kept requests per step.")
+    min_samples: int = Field(default=MIN_SAMPLES, ge=20, description="Minimum number of kept requests per step.")
     max_samples: int = Field(default=1000, ge=20, description="Kept requests after which a step ends in any case.")
     tight: float = Field(default=0.05, gt=0, le=1, description="Relative half-width of the 90 % interval.")
     q: float = Field(default=metrics.DEFAULT_QUANTILE, gt=0, lt=1, description="Quantile that ends a step.")

@@ -81,8 +81,8 @@ def read_session_settings(facts: EventLogFacts, *, log_id: int = 0) -> SessionSe
     return SessionSettings(
         task_slots=task_slots,
         n_executors=n_executors,
-        executor_memory="in the driver" if local else _format_memory(spark, "executor", off_heap=True),
-        driver_memory=_format_memory(spark, "driver", off_heap=local),
+        executor_memory="in the driver" if local else _format_memory_settings(spark, "executor", off_heap=True),
+        driver_memory=_format_memory_settings(spark, "driver", off_heap=local),
         master=UNKNOWN if master is None else re.sub(r"://.*", "", master),
         shuffle_partitions=spark.get("spark.sql.shuffle.partitions", "200"),
         broadcast_threshold=_format_threshold(spark.get("spark.sql.autoBroadcastJoinThreshold", "10485760")),
@@ -114,11 +114,11 @@ def read_properties(facts: EventLogFacts, log_id: int, section: str) -> dict[str
     return dict(properties.select("name", "value").iter_rows())
 
 
-def _format_memory(spark: dict[str, str], role: str, *, off_heap: bool) -> str:
+def _format_memory_settings(spark: dict[str, str], role: str, *, off_heap: bool) -> str:
     """Format the memory of `role` (driver or executor) by Spark's settings: the total and its parts.
 
     >>> settings = {"spark.executor.memory": "4g", "spark.executor.memoryOverhead": "512m"}
-    >>> _format_memory(settings, "executor", off_heap=False)
+    >>> _format_memory_settings(settings, "executor", off_heap=False)
     '4.5 GiB (heap 4 GiB + overhead 512 MiB)'
     """
     heap = spark.get(f"spark.{role}.memory", "1g")

@@ -266,7 +266,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
             min(start_s, first_s),
             max(end_s, last_s),
             _drop_cached_plans(
-                _merge_plan_nodes(_build_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members)
+                _concatenate_plans(_build_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members)
             ),
             own_stages,
             tuple(sql_id for _, sql_id in members[1:]),
@@ -404,7 +404,7 @@ def list_inner_ids(facts: EventLogFacts, log_id: int) -> list[int]:
     return [sql_id for (log, _), inner in _find_inner_executions(facts).items() if log == log_id for _, sql_id in inner]
 
 
-def _merge_plan_nodes(plans: Iterable[dict[int, Node]]) -> dict[int, Node]:
+def _concatenate_plans(plans: Iterable[dict[int, Node]]) -> dict[int, Node]:
     """Merge the nodes of several plans, numbered one plan after the other."""
     nodes: dict[int, Node] = {}
     for plan in plans:

@@ -45,6 +45,7 @@ from workbench.speedup.calibration.time_split import (
     fit_unit_costs,
 )
 from workbench.speedup.engines import ACCELERATED
+from workbench.speedup.tables import LEAST_RATIO
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 if TYPE_CHECKING:
@@ -60,8 +61,6 @@ MIN_SPLIT_SHARE = 0.5
 ABSENT_SHARE = 0.0005
 CALIBRATED, BY_LOG, CONSTANT, SEED = "calibrated", "log alone", "constant", "seed"
 MIN_QUERIES = 4
-# Ratio from which a move is recommended.
-LEAST_RATIO = 1.3
 N_BOOTSTRAP_DRAWS = 5000
 
 

@@ -106,7 +106,7 @@ def predict_queries(
     without a factor gets the engine-wide factor, or 1 if the candidate left it on the CPU or its engine does not
     support it. The interval does not include the effect of other data, other hardware or a busier cluster.
     """
-    ready, pieces, fixed = _prepare_pieces(measured, model.candidate_engine)
+    ready, pieces, fixed = _split_fixed_time(measured, model.candidate_engine)
     if not pieces.keys.height:
         return PREDICTIONS.frame([])
     fitted, unknown, parts, work = _apply_factors(model, pieces, overrides)
@@ -150,7 +150,7 @@ def predict_by_term(
     time alone; predictions also use work and learned multipliers, so that it is not `baseline_s / predicted_s`.
     `overrides`: Factors to use instead, by term. `plans`: As for `predict_queries`.
     """
-    _, pieces, fixed = _prepare_pieces(measured, model.candidate_engine)
+    _, pieces, fixed = _split_fixed_time(measured, model.candidate_engine)
     fitted, _, parts, work = _apply_factors(model, pieces, overrides)
     predicted = _predict_parts(model, fitted, pieces, parts, work, plans)
     rows: list[tuple[str, str, str, float, float, float | None]] = []
@@ -176,7 +176,7 @@ def compare_paces(model: FactorModel, measured: Measured) -> dict[str, float]:
     prediction far from 1 is less certain. Sessions whose shared times are less than a tenth of their time, or that did
     no work in them, are left out.
     """
-    _, pieces, _ = _prepare_pieces(measured, model.candidate_engine)
+    _, pieces, _ = _split_fixed_time(measured, model.candidate_engine)
     by_price = (pieces.work * model.get_column_prices(pieces.columns)).sum(axis=1)
     table = pl.DataFrame({"owner": pieces.owner, "shared": pieces.shared, "s": pieces.wall_s, "by_price": by_price})
     sums = (
@@ -288,7 +288,7 @@ NOTHING_FIXED = FixedTime()
 
 
 @lru_cache(maxsize=1)
-def _prepare_pieces(
+def _split_fixed_time(
     measured: Measured, candidate_engine: str
 ) -> tuple[Measured, PieceArrays, Mapping[tuple[str, str], FixedTime]]:
     """The counted runs without the time that no engine changes, also as arrays, and that time by session and query.

@@ -14,7 +14,6 @@ from workbench.speedup.calibration.pair_calibration import (
     BY_LOG,
     CALIBRATED,
     CONSTANT,
-    LEAST_RATIO,
     CalibrationResult,
     build_validation_rows,
     measure_noise_variance,
@@ -28,7 +27,7 @@ from workbench.speedup.calibration.prediction import (
     sum_query_errors,
 )
 from workbench.speedup.comparison.pair import Pair
-from workbench.speedup.tables import VALIDATION
+from workbench.speedup.tables import LEAST_RATIO, VALIDATION
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import typer
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.terminal import print_block, print_text
 from workbench.speedup.commands import Method, MinRatio
+from workbench.speedup.tables import LEAST_RATIO
 
 if TYPE_CHECKING:
     from workbench.speedup.fleet.fleet_reader import MeasuredFleet
@@ -142,7 +143,7 @@ def qualify(
     price_cpu: BaselinePrice = None,
     price_accel: CandidatePrice = None,
     currency: Currency = "",
-    least_ratio: MinRatio = 1.3,
+    least_ratio: MinRatio = LEAST_RATIO,
     backend: ReadWith = Backend.local,
     master: Master = None,
     conf: SparkSettings = None,

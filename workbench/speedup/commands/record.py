@@ -22,6 +22,7 @@ from workbench.speedup.commands import (
     SeedVerbose,
     UseFirstRuns,
 )
+from workbench.speedup.tables import LEAST_RATIO
 
 
 @take_options_from(
@@ -88,7 +89,7 @@ def validate(
         typer.Option("--output", "--out", help="New folder: run folder with the tables; seed method: all its files."),
     ] = None,
     level: Level = 0.9,
-    least_ratio: MinRatio = 1.3,
+    least_ratio: MinRatio = LEAST_RATIO,
     other: Annotated[
         Path | None,
         typer.Option(

@@ -229,14 +229,15 @@ def _normalize_expressions(expressions: Iterable[str], started: str | None = Non
     `started`: Day from which days of a year around it count instead.
     """
     start = date.fromisoformat(started) if started else None
-    return frozenset(_normalize_expression(text, start) for text in expressions)
+    return frozenset(_normalize_literal(text, start) for text in expressions)
 
 
-def _normalize_expression(value: str, start: date | None) -> str:
-    """
-    >>> _normalize_expression("1970-01-11", None), _normalize_expression("2026-11-01", date(2026, 11, 2))
+def _normalize_literal(value: str, start: date | None) -> str:
+    """A literal as both engines would print it: dates as days from 1970 or from the start, numbers without zeros.
+
+    >>> _normalize_literal("1970-01-11", None), _normalize_literal("2026-11-01", date(2026, 11, 2))
     ('10', 'start -1')
-    >>> _normalize_expression("68.00", None), _normalize_expression("1001-5000", None)
+    >>> _normalize_literal("68.00", None), _normalize_literal("1001-5000", None)
     ('68', '1001-5000')
     """
     try:

@@ -177,7 +177,7 @@ def _mark_url_parts(text: str) -> str:
     if text.count("parse_url(") * len(text) > MAX_URL_STEPS:
         return text  # no query has so many; each of them is a walk over the rest of the text
     while at >= 0:
-        call = text[at : _find_closing_parenthesis(text, at + len("parse_url"))]
+        call = text[at : _find_end_of_parenthesis(text, at + len("parse_url"))]
         part = URL_PART.match(call)
         if part:
             text = text.replace(call, call.replace("parse_url(", f"parse_url_{part[1].lower()}(", 1))
@@ -185,7 +185,7 @@ def _mark_url_parts(text: str) -> str:
     return text
 
 
-def _find_closing_parenthesis(text: str, opening: int) -> int:
+def _find_end_of_parenthesis(text: str, opening: int) -> int:
     """Behind the parenthesis that closes the one at `opening`."""
     depth = 0
     for at in range(opening, len(text)):

@@ -20,7 +20,6 @@ from workbench.core.tables import Table
 from workbench.eventlog.engine_detection import SPARK, UNKNOWN
 from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
-from workbench.speedup.calibration.pair_calibration import LEAST_RATIO
 from workbench.speedup.calibration.prediction import (
     PlanCounts,
     SampledErrors,
@@ -29,7 +28,7 @@ from workbench.speedup.calibration.prediction import (
     predict_queries,
     sum_query_errors,
 )
-from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
+from workbench.speedup.tables import APPLICATIONS, LEAST_RATIO, OPERATORS_AT_STAKE
 
 # Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
 FAR_PACE = 2.0

@@ -185,7 +185,7 @@ class _EventTexts:
     @cached_property
     def n_pieces(self) -> float:
         """Pieces of all events; no piece reaches from one event into the next."""
-        return count_pieces("\n".join(self._texts))
+        return estimate_text_tokens("\n".join(self._texts))
 
     def count_streamed(self, counted: int | None, hidden: int | None) -> tuple[int | None, str | None]:
         """Number of tokens that were streamed, null if unknown, and a note where it differs from a token an event."""
@@ -218,10 +218,10 @@ class _EventTexts:
         return len(_PIECE_PATTERN.findall(text)) + len(_UNSPACED_PATTERN.findall(text)) / MAX_UNSPACED_LETTERS
 
 
-def count_pieces(text: str) -> float:
+def estimate_text_tokens(text: str) -> float:
     """Pieces of a text that are about a token each, or more: words, signs between them, letters of other scripts.
 
-    >>> [count_pieces(text) for text in (" quick", " quick brown", "x[i]+=f(y);", "天地玄黄", "thirty-two", "")]
+    >>> [estimate_text_tokens(text) for text in (" quick", " quick brown", "x[i]+=f(y);", "天地玄黄", "thirty-two", "")]
     [1.0, 2.0, 6.0, 4.0, 2.0, 0.0]
     """
     n_pieces = len(_PIECE_PATTERN.findall(text)) + len(_UNSPACED_PATTERN.findall(text))
