@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.charts.data import check_row_count, check_unique, join_sentences, select_columns
 from workbench.charts.small_multiples import spread_labels
@@ -69,29 +69,13 @@ def _place_parts(frame: pl.DataFrame, label: str, value: str) -> pl.DataFrame:
     middles = [(start + end) / 2 for start, end in zip(starts, ends, strict=False)]
     gap = LABEL_PX / WIDTH_PX * total
     places = _shift_inside(spread_labels(middles, gap), gap / 2, total - gap / 2, gap)
-    rows: list[dict[str, Any]] = [
-        {
-            "from_value": start,
-            "to_value": end,
-            "middle": middle,
-            "place": place,
-            "words": f"{name}\n{format_number(part)} {unit}\n{100 * part / total:.0f} %",
-        }
-        for start, end, middle, place, name, part in zip(
-            starts, ends, middles, places, frame[label].to_list(), frame[value].to_list(), strict=False
-        )
+    words = [
+        f"{name}\n{format_number(part)} {unit}\n{100 * part / total:.0f} %"
+        for name, part in frame.select(label, value).iter_rows()
     ]
-    added = pl.DataFrame(
-        rows,
-        schema={
-            "from_value": pl.Float64,
-            "to_value": pl.Float64,
-            "middle": pl.Float64,
-            "place": pl.Float64,
-            "words": pl.String,
-        },
-    )
-    return pl.concat([frame, added], how="horizontal")
+    columns = {"from_value": starts[: len(ends)], "to_value": ends, "middle": middles, "place": places}
+    numbers = [pl.Series(name, numbers, dtype=pl.Float64) for name, numbers in columns.items()]
+    return frame.with_columns(*numbers, pl.Series("words", words, dtype=pl.String))
 
 
 def _shift_inside(places: list[float], low: float, high: float, gap: float) -> list[float]:

@@ -120,7 +120,11 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     drawn, spans = shown.with_columns(label=label), times.with_columns(label=label)
     scale = alt.Scale(zero=True, nice=False, padding=12)
     x = alt.X("time_s", type="quantitative", title="time (s)", scale=scale, axis=alt.Axis(tickCount=8))
-    shade = _build_colour_channel(spans)
+    names = list_categories(spans, "quantity")
+    shades = [COLOURS["neutral" if name.startswith("reading") else "accent"] for name in names]
+    colours = alt.Scale(domain=names, range=shades)
+    # The rows have the names.
+    shade = {"color": alt.Color("quantity", type="nominal", scale=colours, legend=None)} if names else {}
     bars = alt.Chart(spans).encode(y=encode_rows("label"), tooltip=encode_tooltip(spans, leave_out=("label",)))
     wide = bars.mark_rule(strokeWidth=7, opacity=0.35, strokeCap="round")
     ends = {"x": alt.X("low_s", type="quantitative", scale=scale), "x2": alt.X2("high_s")}
@@ -142,16 +146,6 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
         spans,
         height=max(60, ROW_PX * 1.4 * max(1, spans.height)),
     )
-
-
-def _build_colour_channel(frame: pl.DataFrame) -> dict[str, Any]:
-    import altair as alt
-
-    names = list_categories(frame, "quantity")
-    shades = [COLOURS["neutral" if name.startswith("reading") else "accent"] for name in names]
-    # The rows have the names.
-    scale = alt.Scale(domain=names, range=shades)
-    return {"color": alt.Color("quantity", type="nominal", scale=scale, legend=None)} if names else {}
 
 
 @takes_frames
