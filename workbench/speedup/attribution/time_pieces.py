@@ -681,7 +681,7 @@ def _measure_application_times(
 ) -> dict[str, float]:
     """Seconds in which SQL, only streaming batches, and only jobs outside SQL ran: columns of APPLICATIONS_MEASURED.
 
-    `streaming`: Executions of streaming batches. `last_work`: As `_find_last_stage_ends` returns it.
+    `streaming`: Executions of streaming batches. `last_work`: Time at which the last task of each query ended.
     """
     of_stream = set(streaming)
     sql: list[tuple[float | None, float | None]] = []

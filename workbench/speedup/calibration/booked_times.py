@@ -32,7 +32,7 @@ NodeTimes = dict[int | str, tuple[float, str]]
 class BookedPieces:
     """Pieces of one query, booked: row i of all four is a piece, a column an operator or term of `pieces.columns`.
 
-    `rows`: Table PIECES with `query, run, run_weight, query_s`; see `_list_piece_rows`.
+    `rows`: Table PIECES with `query, run, run_weight, query_s`.
     `prices`: Baseline seconds per unit of work, [piece, column].
     `values`: Wall seconds, weighted so that a session's runs add up to their median, [piece, column].
     """
