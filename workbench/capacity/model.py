@@ -402,28 +402,25 @@ def evaluate_model(model: Model, samples: Mapping[str, Floats]) -> Outcome:
     spark = sum((at_once[work.name] * work.gpus for work in model.works), np.zeros((draws, HOURS_PER_DAY)))
     # Replicas needed, [draw, hour]; null without a service.
     time_fraction = time_fractions.get("", np.ones(draws))
-    serving = model.serving
-    if serving is None:
-        needed = None
-    else:
+    serving, needed, replicas = model.serving, None, None
+    if serving is not None:
         carried = samples[serving.per_replica.name] / time_fraction
         load = samples[model.users_factor.name][:, None] * serving.load[None, :]
         needed = serving.count_replicas(load / carried[:, None])
-    serving = model.serving
-    replicas = None if needed is None or serving is None else np.maximum(needed, serving.least)
+        replicas = np.maximum(needed, serving.least)
     # Nodes needed, [draw, hour], after packing the jobs and replicas first-fit.
     shapes = [(work.gpus, slots[work.name]) for work in model.works]
-    shapes += [(model.serving.gpus, replicas)] if model.serving is not None and replicas is not None else []
+    shapes += [(serving.gpus, replicas)] if serving is not None and replicas is not None else []
     counts = np.stack([count.reshape(-1) for _, count in shapes], axis=1)
     nodes = pack_first_fit(counts, [size for size, _ in shapes], model.node_gpus, spanning=model.spanning)
     # Pods per second, [draw, hour], while an hour's jobs arrive and its replicas start.
     rate = np.zeros((draws, HOURS_PER_DAY))
     for work in model.works:
         rate += samples[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s
-    if replicas is not None and model.serving is not None:
+    if replicas is not None and serving is not None:
         # The day is cyclic: the first hour follows the last.
         more = np.clip(replicas - np.roll(replicas, 1, axis=1), 0, None)
-        rate += more * model.serving.pods / model.replicas_within_s
+        rate += more * serving.pods / model.replicas_within_s
     return Outcome(
         slots,
         spark if model.works else None,

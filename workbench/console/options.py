@@ -89,7 +89,7 @@ def take_options_from(
     `fields`: Fields that become options, in the order of the help; a text has spaces between them. Names of the
     function's own parameters may stand among them; those that do not come last. Without them: all of the model, those
     of `groups` first, those of its base classes last.
-    `options`: What differs from a field's own `FieldOption`, which stands in its annotation.
+    `options`: What differs from a field's own `FieldOption`, which `setting` gives it.
     `units`: By the unit that a field's name ends with: the flag drops it, and shows this: {"s": "S"}.
     `groups`: Headings in the help, with the fields below each, spaces between them; or headings alone: the fields are
     then those whose own option names that group.

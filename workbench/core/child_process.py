@@ -7,7 +7,6 @@ thread that started it dies (`die_with_parent`, Linux).
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import ctypes
@@ -25,9 +24,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import ConfigError, ExitCode, MissingToolError, RunFailedError
+
+if TYPE_CHECKING:
+    import asyncio
 
 KILL_LIMIT_S = 10.0
 MAX_OUTPUT_BYTES = 1 << 20
@@ -355,6 +357,9 @@ def watch_stdin_end(on_end: Callable[[], None]) -> None:
 
 def set_at_stdin_end(event: asyncio.Event) -> None:
     """In a child that runs a loop: set this event of it when standard input ends."""
+    # Who calls it has it loaded; all others start without its 40 ms.
+    import asyncio
+
     loop = asyncio.get_running_loop()
 
     def set_event() -> None:
@@ -366,6 +371,8 @@ def set_at_stdin_end(event: asyncio.Event) -> None:
 
 async def end_worker(child: asyncio.subprocess.Process, *, grace_s: float) -> None:
     """Have a child of asyncio end, in a session of its own: its input ends, then all that is left is killed."""
+    import asyncio
+
     assert child.stdin is not None
     child.stdin.close()
     with contextlib.suppress(TimeoutError):

@@ -101,6 +101,9 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
 
     Those of a new sweep are checked, a resumed one has the others.
     """
+    from datetime import datetime
+
+    from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
     from workbench.sizing.config import Goal, SweepConfig
 
@@ -120,10 +123,6 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
         )
     # Tell how long sessions and the sweep take.
     config = option_values.build_model(SweepConfig, show_values=False)
-    from datetime import datetime
-
-    from workbench.console.terminal import print_text
-
     plan = config.session_plan
     if plan is not None:
         print_text(f"{plan.describe()}; {plan.describe_end(config.max_step_s, datetime.now().astimezone())}", err=True)

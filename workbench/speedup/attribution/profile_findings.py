@@ -35,7 +35,6 @@ PYTHON_SHARES = (0.5, 0.75, 1.0)
 SMALL_FILE_BYTES, MIN_FILES, READ_BYTES_PER_S = 4 << 20, 100, 20e6
 SHORT_TASK_MS, MIN_WAVES = 200, 5
 PYTHON_NODE = "Python|Pandas|ArrowEval"
-PYTHON_TIME = "time to run Python workers"
 START_UP, BETWEEN, END, REPEATED = "start-up", "between queries", "end", "repeated queries"
 
 STAKES = ("at_stake_s", "low_s", "high_s")
