@@ -139,7 +139,7 @@ class PlanTree:
             text = full_text if texts else f"{full_text.partition('] ')[0]}] {node.name}"
             measured = _format_measurements(node) if metrics else ""
             room = max(width - 2 * depth - len(measured), 40)
-            lines.append("  " * depth + (cut_text(text, room)) + measured)
+            lines.append("  " * depth + cut_text(text, room) + measured)
         if self.provisional:
             lines.insert(0, "provisional: AQE may still change this plan, and with it the ids")
         return "\n".join(lines)
