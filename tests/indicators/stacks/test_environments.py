@@ -245,5 +245,5 @@ def test_the_lock_lasts_as_long_as_uv_does_even_when_its_starter_is_gone(
             "    except OSError:\n        pass\nprint(found)\n"
         )
         stand_in.chmod(0o755)
-        assert uv_tool.run_uv(["x"], sources=None).out == "0\n"
-        assert uv_tool.run_uv(["x"], sources=None, lock_descriptor=held.fileno()).out == "1\n"
+        assert uv_tool.run_uv(["x"], sources=None).stdout == "0\n"
+        assert uv_tool.run_uv(["x"], sources=None, lock_descriptor=held.fileno()).stdout == "1\n"

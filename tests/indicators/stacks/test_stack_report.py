@@ -55,11 +55,11 @@ def test_a_password_of_the_index_is_not_in_it(serve: Serve, monkeypatch: pytest.
 
 def test_uv_installs_from_it(small: Sources, tmp_path: Path) -> None:
     (tmp_path / "pylock.toml").write_text(format_pylock(stack("bbb")))
-    assert uv_tool.run_uv(["venv", "--no-project", tmp_path / "venv"], sources=None).code == 0
+    assert uv_tool.run_uv(["venv", "--no-project", tmp_path / "venv"], sources=None).exit_code == 0
     python = tmp_path / "venv" / "bin" / "python"
     words = ["pip", "install", "--preview", "--python", python, "-r", tmp_path / "pylock.toml"]
     said = uv_tool.run_uv(words, sources=Sources(()))
-    assert said.code == 0, said.err
+    assert said.exit_code == 0, said.stderr
     done = subprocess.run([python, "-c", "import bbb; print(bbb.VERSION)"], capture_output=True, text=True, check=True)
     assert done.stdout == "2.0\n"
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.indicators.stacks.making import SMALL, Form, Made, Served
+from workbench.core.child_process import CommandResult
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.stacks import stack_solver, uv_tool
 from workbench.indicators.stacks.stack_request import build_stack_request
@@ -222,7 +223,7 @@ def test_progress_counts_points(small: Sources) -> None:
 
 def test_a_solution_that_tells_no_hash_is_refused(small: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_solver.PackageIndex, "list_files", lambda *_: [])
-    monkeypatch.setattr(uv_tool, "run_uv", lambda *_, **__: uv_tool.UvOutput(0, "aaa==1.0\n", ""))
+    monkeypatch.setattr(uv_tool, "run_uv", lambda *_, **__: CommandResult(0, "aaa==1.0\n", ""))
     with pytest.raises(RunFailedError, match="has no known hash"):
         make(free=("aaa",))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.core.child_process import CommandResult
 from workbench.core.errors import MissingToolError, RunFailedError
 from workbench.indicators.stacks import uv_tool
 from workbench.indicators.stacks.stack_sets import MAX_REASON
@@ -43,7 +44,7 @@ def test_a_project_in_the_users_folder_does_not_leak_in(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stand_in.write_text('#!/bin/sh\npwd\nls -A | wc -l\necho "$@"\n')
-    folder, count, arguments = uv_tool.run_uv(["pip", "compile"], sources=None, offline=True).out.split("\n")[:3]
+    folder, count, arguments = uv_tool.run_uv(["pip", "compile"], sources=None, offline=True).stdout.split("\n")[:3]
     assert Path(folder) != tmp_path
     assert (count.strip(), arguments) == ("0", "--no-config --offline pip compile")
 
@@ -51,8 +52,8 @@ def test_a_project_in_the_users_folder_does_not_leak_in(
 def test_the_index_is_in_no_argument(stand_in: Path) -> None:
     stand_in.write_text('#!/bin/sh\necho "$@"; echo "$UV_DEFAULT_INDEX" >&2\n')
     said = uv_tool.run_uv(["pip"], sources=Sources(("https://ann:s3cret@uv.example/simple",)))
-    assert (said.out, said.err.strip()) == ("--no-config pip\n", "https://ann:s3cret@uv.example/simple")
-    assert said.explanation == "(url)"
+    assert (said.stdout, said.stderr.strip()) == ("--no-config pip\n", "https://ann:s3cret@uv.example/simple")
+    assert uv_tool.explain_failure(said) == "(url)"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_messages_lose_colours_frames_hosts_and_paths(raw: str, clean: str) -> N
     assert uv_tool.clean_message(raw) == clean
     assert len(uv_tool.clean_message("word " * 10_000)) == MAX_REASON
     assert uv_tool.clean_message("word " * 10_000).endswith("…")
-    assert uv_tool.UvOutput(1, "", "warning: old\nerror: it is not there").explanation == "it is not there"
+    assert uv_tool.explain_failure(CommandResult(1, "", "warning: old\nerror: it is not there")) == "it is not there"
 
 
 def test_without_uv_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -132,17 +132,19 @@ def create_venv(folder: Path, stack: Stack, lock_descriptor: int) -> None:
     result = uv_tool.run_uv(
         ["venv", "--no-project", "--python", wanted, folder], sources=None, lock_descriptor=lock_descriptor
     )
-    if result.code == 0:
+    if result.exit_code == 0:
         return
     # The second message comes from a version-manager shim on PATH without that version.
-    if wanted == stack.python and ("No interpreter found" in result.err or "inspect Python interpreter" in result.err):
+    if wanted == stack.python and (
+        "No interpreter found" in result.stderr or "inspect Python interpreter" in result.stderr
+    ):
         raise MissingToolError(
             "the stack's Python is not installed",
             where=stack.name,
             found=f"Python {stack.python}",
             do=f"uv python install {stack.python}, or solve the stacks again for this Python ({this_python_version()})",
         )
-    raise RunFailedError("cannot create the environment", where=stack.name, found=result.explanation)
+    raise RunFailedError("cannot create the environment", where=stack.name, found=uv_tool.explain_failure(result))
 
 
 def install_packages(
@@ -170,12 +172,12 @@ def install_packages(
             offline=offline,
             lock_descriptor=lock_descriptor,
         )
-        if result.code == 0:
+        if result.exit_code == 0:
             continue
         raise RunFailedError(
             "cannot install the stack",
             where=stack.name,
-            found=result.explanation,
+            found=uv_tool.explain_failure(result),
             do="install once without --offline" if offline else "check that the index still has these files",
         )
 

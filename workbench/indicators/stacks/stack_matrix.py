@@ -302,9 +302,9 @@ def find_python_version(wanted: str) -> str | None:
     if this_version == wanted or this_version.startswith(f"{wanted}."):
         return this_version
     search = uv_tool.run_uv(["python", "find", "--no-project", wanted], sources=None)
-    if search.code != 0:
+    if search.exit_code != 0:
         return None
-    probe = [search.out.strip(), "-I", "-c", "import platform; print(platform.python_version())"]
+    probe = [search.stdout.strip(), "-I", "-c", "import platform; print(platform.python_version())"]
     try:
         version = run_command(probe, timeout_s=_PROBE_TIMEOUT_S, must_succeed=True).stdout.strip()
     except (OSError, WorkbenchError):

@@ -18,6 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from workbench.core.child_process import CommandResult
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.stacks import stack_request, stack_sets, uv_tool
 from workbench.indicators.stacks.package_index import PackageIndex, build_target, format_time
@@ -214,11 +215,11 @@ class Solver:
         """Solve a point with uv."""
         before = self._get_upload_limit_of(point)
         output = self._run_solver(point, before)
-        untimed = tuple(sorted(set(_UNTIMED.findall(output.err))))
-        if output.code == 0:
-            return SolvedPoint(point, self._build_packages(output.out, before), untimed)
+        untimed = tuple(sorted(set(_UNTIMED.findall(output.stderr))))
+        if output.exit_code == 0:
+            return SolvedPoint(point, self._build_packages(output.stdout, before), untimed)
         # uv also reports packages as unsatisfiable if it could not reach the index.
-        if _UNSATISFIABLE not in output.err or any(text in output.err for text in _UNREACHABLE):
+        if _UNSATISFIABLE not in output.stderr or any(text in output.stderr for text in _UNREACHABLE):
             raise RunFailedError(
                 "uv could not solve a stack",
                 where=point.label,
@@ -233,7 +234,7 @@ class Solver:
             return self.before
         return datetime(point.before.year, point.before.month, point.before.day, tzinfo=UTC)
 
-    def _run_solver(self, point: Point, before: datetime | None) -> uv_tool.UvOutput:
+    def _run_solver(self, point: Point, before: datetime | None) -> CommandResult:
         """Run `uv pip compile` for a point, in a temporary folder."""
         with tempfile.TemporaryDirectory(prefix="workbench-stack-") as name:
             folder = Path(name)
@@ -308,12 +309,12 @@ def _parse_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
             yield canonicalize_name(match["name"]), match["version"], _HASH.findall(match["rest"])
 
 
-def _format_reason(output: uv_tool.UvOutput) -> str:
+def _format_reason(output: CommandResult) -> str:
     """Reason for the missing solution, without uv's common prefix."""
-    text = output.explanation
+    text = uv_tool.explain_failure(output)
     for words in ("No solution found when resolving dependencies", ":", "."):
         text = text.removeprefix(words).strip()
-    return (text or f"uv exited with code {output.code} without a message")[:MAX_REASON]
+    return (text or f"uv exited with code {output.exit_code} without a message")[:MAX_REASON]
 
 
 def solve_points(

@@ -7,7 +7,6 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from workbench.core.child_process import CommandResult, run_command
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
 from workbench.core.formats import cut_text
 from workbench.core.redaction import strip_user_info
@@ -92,97 +92,78 @@ def load_sources(environment: Mapping[str, str] | None = None) -> Sources:
     wheels (find-links) each come from the first of these that sets them.
     """
     env = dict(os.environ if environment is None else environment)
-    places = [_read_uv_variables(env), _read_uv_files(env), _read_pip_variables(env), _read_pip_files(env)]
-    none = {"UV_NO_INDEX": env.get("UV_NO_INDEX"), "PIP_NO_INDEX": env.get("PIP_NO_INDEX")}
-    off = any((value or "").lower() in ("1", "true", "yes", "on") for value in none.values())
-    default, told_by = next(((place["index"], place["by"]) for place in places if place.get("index")), (None, None))
-    extra = next((place["extra"] for place in places if place.get("extra")), ())
-    links = next((place["links"] for place in places if place.get("links")), ())
-    strategy = next((place["strategy"] for place in places if place.get("strategy")), STRATEGIES[0])
+    uv_variable = "UV_DEFAULT_INDEX" if env.get("UV_DEFAULT_INDEX") else "UV_INDEX_URL"
+    places: list[dict[str, Any]] = [
+        {
+            "by": uv_variable,
+            "index": env.get(uv_variable),
+            "extra": (env.get("UV_INDEX") or env.get("UV_EXTRA_INDEX_URL") or "").split(),
+            "links": env.get("UV_FIND_LINKS", "").replace(",", " ").split(),
+            "strategy": env.get("UV_INDEX_STRATEGY"),
+        },
+        _read_uv_file(env),
+        {
+            "by": "PIP_INDEX_URL",
+            "index": env.get("PIP_INDEX_URL"),
+            "extra": env.get("PIP_EXTRA_INDEX_URL", "").split(),
+            "links": env.get("PIP_FIND_LINKS", "").split(),
+        },
+        _read_pip_files(env),
+    ]
+
+    def pick(name: str, default: Any) -> Any:
+        """A setting of the first place that has it."""
+        return next((place[name] for place in places if place.get(name)), default)
+
+    strategy = pick("strategy", STRATEGIES[0])
     if strategy not in STRATEGIES:
-        raise ConfigError("unknown index strategy", where="UV_INDEX_STRATEGY", found=strategy[:40], allowed=STRATEGIES)
-    indexes = () if off else (*extra, default or DEFAULT_INDEX)
-    # uv fails on a missing folder of links, whereas pip only warns.
-    addresses = [_resolve_address(address, env) for address in links]
+        raise ConfigError(
+            "unknown index strategy", where="UV_INDEX_STRATEGY", found=str(strategy)[:40], allowed=STRATEGIES
+        )
+    off = any(env.get(name, "").lower() in ("1", "true", "yes", "on") for name in ("UV_NO_INDEX", "PIP_NO_INDEX"))
+    indexes = () if off else (*pick("extra", ()), pick("index", DEFAULT_INDEX))
+    links = [_resolve_address(address, env) for address in pick("links", ())]
     return Sources(
         tuple(_resolve_address(address, env) for address in indexes),
-        tuple(
-            link for link in addresses if not link.startswith("file:") or Path(unquote(urlsplit(link).path)).exists()
-        ),
+        # uv fails on a missing folder of links, whereas pip only warns.
+        tuple(link for link in links if not link.startswith("file:") or Path(unquote(urlsplit(link).path)).exists()),
         strategy,
-        told_by or "the default",
+        next((place["by"] for place in places if place.get("index")), "the default"),
     )
 
 
-def _read_uv_variables(env: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of uv's environment variables: index, further indexes, links, strategy; `by` says where from."""
-    name = "UV_DEFAULT_INDEX" if env.get("UV_DEFAULT_INDEX") else "UV_INDEX_URL"
-    return {
-        "by": name,
-        "index": env.get(name),
-        "extra": tuple((env.get("UV_INDEX") or env.get("UV_EXTRA_INDEX_URL") or "").split()),
-        "links": tuple(part for part in (env.get("UV_FIND_LINKS") or "").replace(",", " ").split()),
-        "strategy": env.get("UV_INDEX_STRATEGY"),
-    }
-
-
-def _read_pip_variables(env: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of pip's environment variables, with the keys of `_read_uv_variables`."""
-    return {
-        "by": "PIP_INDEX_URL",
-        "index": env.get("PIP_INDEX_URL"),
-        "extra": tuple((env.get("PIP_EXTRA_INDEX_URL") or "").split()),
-        "links": tuple((env.get("PIP_FIND_LINKS") or "").split()),
-    }
-
-
-def _read_uv_files(env: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of uv's first configuration file that exists; empty without one."""
+def _read_uv_file(env: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of uv's first configuration file that exists, with the keys of `load_sources`; empty without one."""
     home = Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME", "/")) / ".config")
     named = env.get("UV_CONFIG_FILE")
-    if env.get("UV_NO_CONFIG"):
+    paths = [Path(named)] if named else [home / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]
+    path = next(filter(Path.is_file, paths), None)
+    if path is None or env.get("UV_NO_CONFIG"):
         return {}
-    for path in [Path(named)] if named else [home / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]:
-        if not path.is_file():
-            continue
-        try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError("cannot read uv's configuration", where=path, found=str(error)[:200]) from error
-        return _read_uv_document(document)
-    return {}
-
-
-def _read_uv_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a uv.toml."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError("cannot read uv's configuration", where=path, found=str(error)[:200]) from error
     inner = document.get("pip")
-    flat = {**document, **(inner if isinstance(inner, dict) else {})}
-    entries = [
-        entry for entry in _get_list(flat, "index") if isinstance(entry, dict) and isinstance(entry.get("url"), str)
+    settings = {**document, **(inner if isinstance(inner, dict) else {})}
+    lists: dict[str, list[Any]] = {
+        name: settings[name] if isinstance(settings.get(name), list) else []
+        for name in ("index", "extra-index-url", "find-links")
+    }
+    addresses = [
+        (f"{entry['name']}={entry['url']}" if entry.get("name") else entry["url"], bool(entry.get("default")))
+        for entry in lists["index"]
+        # An explicit index serves only the packages that a project pins to it.
+        if isinstance(entry, dict) and isinstance(entry.get("url"), str) and not entry.get("explicit")
     ]
-    # An explicit index serves only the packages that a project pins to it.
-    entries = [entry for entry in entries if not entry.get("explicit")]
-    default = next((_format_named_index(entry) for entry in entries if entry.get("default")), flat.get("index-url"))
-    extra = [_format_named_index(entry) for entry in entries if not entry.get("default")] or _get_list(
-        flat, "extra-index-url"
-    )
     return {
         "by": "uv.toml",
-        "index": default,
-        "extra": tuple(map(str, extra)),
-        "links": tuple(map(str, _get_list(flat, "find-links"))),
-        "strategy": flat.get("index-strategy"),
+        "index": next((address for address, is_default in addresses if is_default), settings.get("index-url")),
+        "extra": [address for address, is_default in addresses if not is_default]
+        or list(map(str, lists["extra-index-url"])),
+        "links": list(map(str, lists["find-links"])),
+        "strategy": settings.get("index-strategy"),
     }
-
-
-def _get_list(document: Mapping[str, Any], name: str) -> list[Any]:
-    value = document.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _format_named_index(entry: Mapping[str, Any]) -> str:
-    name = entry.get("name")
-    return f"{name}={entry['url']}" if name else str(entry["url"])
 
 
 def _read_pip_files(env: Mapping[str, str]) -> dict[str, Any]:
@@ -235,20 +216,6 @@ def resolve_pinned(indexes: Mapping[str, tuple[str, str]]) -> dict[str, tuple[st
     }
 
 
-@dataclass(frozen=True)
-class UvOutput:
-    """Result of a uv call: exit code, output and messages."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def explanation(self) -> str:
-        """Messages for display: one bounded paragraph without warnings, hosts, paths and colours."""
-        return clean_message("\n".join(line for line in self.err.splitlines() if not line.startswith("warning:")))
-
-
 @functools.cache
 def find_uv() -> str:
     """Find uv beside this Python, else on PATH."""
@@ -268,9 +235,11 @@ def find_uv() -> str:
 def read_uv_version() -> str:
     """Version of uv, such as 0.13.8."""
     output = run_uv(["--version"], sources=None)
-    match = re.search(r"\d+\.\d+\.\d+\S*", output.out)
+    match = re.search(r"\d+\.\d+\.\d+\S*", output.stdout)
     if match is None:
-        raise RunFailedError("cannot read the version of uv", found=output.explanation, do="pip install --upgrade uv")
+        raise RunFailedError(
+            "cannot read the version of uv", found=explain_failure(output), do="pip install --upgrade uv"
+        )
     return match[0]
 
 
@@ -294,7 +263,7 @@ def run_uv(
     timeout_s: float = SOLVE_TIMEOUT_S,
     offline: bool = False,
     lock_descriptor: int | None = None,
-) -> UvOutput:
+) -> CommandResult:
     """Run uv and wait for it.
 
     `sources`: Package index; null for calls without one.
@@ -304,28 +273,24 @@ def run_uv(
     flags = ["--no-config", *(["--offline"] if offline else [])]
     # uv has no environment variable for this.
     only_links = ["--no-index"] if sources is not None and not sources.indexes and arguments[0] == "pip" else []
-    command = [find_uv(), *flags, *map(str, arguments), *only_links]
     with tempfile.TemporaryDirectory(prefix="workbench-uv-") as empty:
         try:
-            process = subprocess.run(  # noqa: S603 - a list, no shell
-                command,
+            return run_command(
+                [find_uv(), *flags, *arguments, *only_links],
                 cwd=cwd or empty,
                 env=build_uv_environment(sources),
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-                stdin=subprocess.DEVNULL,
+                timeout_s=timeout_s,
                 pass_fds=() if lock_descriptor is None else (lock_descriptor,),
+                do="pip install uv",
             )
-        except subprocess.TimeoutExpired:
-            raise RunFailedError(
-                "uv exceeded its time limit", where=f"uv {' '.join(map(str, arguments[:2]))}", found=f"{timeout_s:g} s"
-            ) from None
-        except OSError as error:
-            raise MissingToolError("cannot start uv", found=error.strerror, do="pip install uv") from error
-    return UvOutput(process.returncode, process.stdout, process.stderr)
+        except RunFailedError:
+            place = f"uv {' '.join(map(str, arguments[:2]))}"
+            raise RunFailedError("uv exceeded its time limit", where=place, found=f"{timeout_s:g} s") from None
+
+
+def explain_failure(result: CommandResult) -> str:
+    """uv's messages for display: one bounded paragraph without warnings, hosts, paths and colours."""
+    return clean_message("\n".join(line for line in result.stderr.splitlines() if not line.startswith("warning:")))
 
 
 def clean_message(text: str) -> str:
