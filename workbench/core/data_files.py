@@ -10,7 +10,7 @@ import datetime as dt
 import json
 import math
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,31 @@ MAX_BYTES = 16 << 20
 MAX_DEPTH = 100
 MAX_YAML_NODES = 1_000_000
 _TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
+_INTEGER_TAG = "tag:yaml.org,2002:int"
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)")
-_Context = tuple[str, object, int, str | None, type[WorkbenchError]]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is read, from where, and how it is refused."""
+
+    noun: str
+    where: object
+    max_depth: int
+    do: str | None
+    error_type: type[WorkbenchError]
+
+    def refuse(self, message: str, place: str | None = None, **facts: Any) -> WorkbenchError:
+        """The error about a place in the text, or about all of it."""
+        where = self.where if place is None else place if self.where is None else f"{self.where}, {place}"
+        return self.error_type(message, where=where, **{"do": self.do, **facts})
+
+    def refuse_line(self, message: str, mark: Any, **facts: Any) -> WorkbenchError:
+        """The error about a line; `mark` is YAML's place of it, null where it has none."""
+        return self.refuse(message, None if mark is None else f"line {mark.line + 1}", **facts)
+
+    def refuse_depth(self) -> WorkbenchError:
+        return self.refuse(f"nested too deeply for {add_article(self.noun)}", allowed=f"{self.max_depth} levels")
 
 
 def read_text_file(
@@ -76,18 +99,19 @@ def parse_json(
       where: plan.json, line 1, column 7
       found: Expecting value
     """
+    source = _Source(noun, where, max_depth, do, error_type)
     try:
         value = json.loads(text, object_pairs_hook=_build_object if exact else None)
     except json.JSONDecodeError as error:
-        place = _join_place(where, f"line {error.lineno}, column {error.colno}")
-        raise error_type(f"not JSON: the {noun}", where=place, found=error.msg, do=do) from None
+        place = f"line {error.lineno}, column {error.colno}"
+        raise source.refuse(f"not JSON: the {noun}", place, found=error.msg) from None
     except RecursionError:
-        raise _too_deep(noun, where, max_depth, do, error_type) from None
+        raise source.refuse_depth() from None
     except ValueError as error:
         # Bytes that are no UTF-8, a number of thousands of digits.
-        raise error_type(f"not JSON: the {noun}", where=where, found=str(error)[:120], do=do) from None
+        raise source.refuse(f"not JSON: the {noun}", found=str(error)[:120]) from None
     if measure_depth(value, max_depth) > max_depth:
-        raise _too_deep(noun, where, max_depth, do, error_type)
+        raise source.refuse_depth()
     return value
 
 
@@ -97,16 +121,16 @@ def parse_yaml(
     noun: str,
     where: object = None,
     max_depth: int = MAX_DEPTH,
-    allow_aliases: bool = False,
     decimal: bool = False,
+    as_text: bool = False,
     do: str | None = None,
     error_type: type[WorkbenchError] = InputError,
 ) -> Any:
     """The value of a YAML document of plain values; None for an empty one.
 
-    Aliases are refused unless they are allowed: ten lines of them can grow to gigabytes. A key that is given twice is
-    refused: YAML itself would keep the last one and say nothing. `decimal` refuses integers in another form: YAML reads
-    010 as 8, and 12:30 as 750.
+    Aliases are refused: ten lines of them can grow to gigabytes. A key that is given twice is refused: YAML itself
+    would keep the last one and say nothing. `decimal` refuses integers in another form: YAML reads 010 as 8, and 12:30
+    as 750. `as_text` leaves every scalar as it is written: a version 3.10 is not 3.1.
 
     >>> parse_yaml("a: {b: [1, x]}", noun="plan")
     {'a': {'b': [1, 'x']}}
@@ -119,26 +143,25 @@ def parse_yaml(
     """
     import yaml
 
-    loader_type: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    name = "BaseLoader" if as_text else "SafeLoader"
+    loader_type: Any = getattr(yaml, f"C{name}", getattr(yaml, name))
+    source = _Source(noun, where, max_depth, do, error_type)
     try:
-        _check_yaml_events(text, loader_type, (noun, where, max_depth, do, error_type), allow_aliases)
+        _check_yaml_events(text, loader_type, source)
         loader = loader_type(text)
         root = loader.get_single_node()
-        _check_repeated_keys(root, where, do, error_type)
-        if decimal:
-            _check_integers(root, where, error_type)
+        _check_yaml_nodes(root, source, decimal=decimal)
         return None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         if problem == _TOO_DEEP_FOR_LIBYAML:
-            raise _too_deep(noun, where, max_depth, do, error_type) from None
-        place = where if mark is None else _join_place(where, f"line {mark.line + 1}")
-        raise error_type(f"not YAML: the {noun}", where=place, found=problem or type(error).__name__, do=do) from None
+            raise source.refuse_depth() from None
+        raise source.refuse_line(f"not YAML: the {noun}", mark, found=problem or type(error).__name__) from None
     except RecursionError:
-        raise _too_deep(noun, where, max_depth, do, error_type) from None
+        raise source.refuse_depth() from None
     except ValueError as error:
         # A date such as 2026-02-30, a number of thousands of digits, bytes that are no UTF-8.
-        raise error_type(f"not YAML: the {noun}", where=where, found=str(error)[:120], do=do) from None
+        raise source.refuse(f"not YAML: the {noun}", found=str(error)[:120]) from None
 
 
 def read_json_file(
@@ -161,8 +184,8 @@ def read_yaml_file(
     noun: str,
     max_bytes: int = MAX_BYTES,
     max_depth: int = MAX_DEPTH,
-    allow_aliases: bool = False,
     decimal: bool = False,
+    as_text: bool = False,
     do: str | None = None,
     error_type: type[WorkbenchError] = InputError,
 ) -> Any:
@@ -173,8 +196,8 @@ def read_yaml_file(
         noun=noun,
         where=path,
         max_depth=max_depth,
-        allow_aliases=allow_aliases,
         decimal=decimal,
+        as_text=as_text,
         do=do,
         error_type=error_type,
     )
@@ -232,73 +255,43 @@ def _find_foreign_part(value: Any, place: list[str | int]) -> tuple[list[str | i
     return next((part for part in found if part is not None), None)
 
 
-def _check_yaml_events(text: str | bytes, loader_type: Any, context: _Context, allow_aliases: bool) -> None:
+def _check_yaml_events(text: str | bytes, loader_type: Any, source: _Source) -> None:
     """Limit number and depth of YAML events before a tree is built, which recurses on the interpreter's stack."""
     import yaml
 
-    noun, where, max_depth, do, error_type = context
     depth = 0
     for n_nodes, event in enumerate(yaml.parse(text, Loader=loader_type)):
-        if isinstance(event, yaml.AliasEvent) and not allow_aliases:
-            place = where if event.start_mark is None else _join_place(where, f"line {event.start_mark.line + 1}")
-            raise error_type("YAML aliases are not allowed", where=place, do="write the value out")
+        if isinstance(event, yaml.AliasEvent):
+            raise source.refuse_line("YAML aliases are not allowed", event.start_mark, do="write the value out")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > max_depth:
-            raise _too_deep(noun, where, max_depth, do, error_type)
+        if depth > source.max_depth:
+            raise source.refuse_depth()
         if n_nodes > MAX_YAML_NODES:
-            raise error_type(f"too long for {add_article(noun)}", where=where, allowed=f"{MAX_YAML_NODES:,} values")
+            allowed = f"{MAX_YAML_NODES:,} values"
+            raise source.refuse(f"too long for {add_article(source.noun)}", allowed=allowed, do=None)
 
 
-def _iterate_nodes(root: Any) -> Iterator[Any]:
-    """Each node of a YAML document once, however often aliases name it; `root` is the uppermost one."""
+def _check_yaml_nodes(root: Any, source: _Source, *, decimal: bool) -> None:
+    """Refuse a key that a mapping has twice and, if `decimal`, integers in another form; `root` is the whole tree."""
     import yaml
 
-    waiting, seen = [root], set()
+    # Without aliases the nodes are a tree.
+    waiting = [root]
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
         elif isinstance(node, yaml.MappingNode):
             waiting += [part for pair in node.value for part in pair]
-
-
-def _check_integers(root: Any, where: object, error_type: type[WorkbenchError]) -> None:
-    """Refuse integers that are not written in decimal form; `root` is the uppermost node of a YAML document."""
-    for node in _iterate_nodes(root):
-        if getattr(node, "tag", None) == "tag:yaml.org,2002:int" and not _DECIMAL.fullmatch(text := str(node.value)):
-            place = _join_place(where, f"line {node.start_mark.line + 1}")
-            do = f"write a number in decimal form, or in quotes where the text itself counts: '{text[:40]}'"
-            raise error_type("an integer in another form", where=place, found=text[:80], do=do)
-
-
-def _check_repeated_keys(root: Any, where: object, do: str | None, error_type: type[WorkbenchError]) -> None:
-    """Refuse a YAML document in which a mapping has a key twice; `root` is its uppermost node."""
-    import yaml
-
-    for node in _iterate_nodes(root):
-        names: set[str] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in names:
-                place = _join_place(where, f"line {key.start_mark.line + 1}")
-                raise error_type("a key is given twice", where=place, found=key.value[:80], do=do)
-            names.add(key.value)
-
-
-def _too_deep(
-    noun: str, where: object, max_depth: int, do: str | None, error_type: type[WorkbenchError]
-) -> WorkbenchError:
-    message = f"nested too deeply for {add_article(noun)}"
-    return error_type(message, where=where, allowed=f"{max_depth} levels", do=do)
-
-
-def _join_place(where: object, place: str) -> str:
-    return place if where is None else f"{where}, {place}"
+            names: set[str] = set()
+            for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
+                if key.value in names:
+                    raise source.refuse_line("a key is given twice", key.start_mark, found=key.value[:80])
+                names.add(key.value)
+        elif decimal and node is not None and node.tag == _INTEGER_TAG and not _DECIMAL.fullmatch(node.value):
+            do = f"write a number in decimal form, or in quotes where the text itself counts: '{node.value[:40]}'"
+            message = "an integer in another form"
+            raise source.refuse_line(message, node.start_mark, found=node.value[:80], do=do)
 
 
 def add_article(noun: str) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.indicators.stacks.making import lock, stack_set
+from workbench.core.child_process import CommandResult
 from workbench.core.errors import ConfigError, InputError, MissingToolError
-from workbench.indicators.stacks import uv_tool
+from workbench.indicators.stacks import stack_solver, uv_tool
 from workbench.indicators.stacks.stack_matrix import (
+    find_python_version,
     format_arm_name,
     iterate_arms,
     merge_stack_sets,
@@ -82,7 +84,7 @@ environments: {mkl: /opt/conda/envs/mkl}
         ("python: [3.11]\nenvironments: {a: /b}\n", "python: needs packages"),
         ("packages: {numpy: banana}\n", "is no version"),
         ("packages: {numpy: [2.2.6, 2.2.6]}\n", "stands twice"),
-        ("packages: {numpy: 2.2.6}\npackages: {pandas: 2.2.3}\n", "a key appears twice"),
+        ("packages: {numpy: 2.2.6}\npackages: {pandas: 2.2.3}\n", "a key is given twice"),
         ("packages: {numpy: 2.2.6}\nthreads: [0]\n", "not between 1 and 1024"),
         ("packages: {numpy: 2.2.6}\nenv: {API_TOKEN: abc}\n", "looks like a secret"),
         ("packages: {numpy: 2.2.6}\nenv: {OMP_NUM_THREADS: ['1', '2']}\n", "use threads"),
@@ -101,6 +103,32 @@ def test_a_wrong_matrix_is_refused_with_what_is_wrong(tmp_path: Path, text: str,
         read_stack_matrix(write(tmp_path, text))
     assert words in str(refused.value)
     assert "pw@host" not in str(refused.value)
+
+
+def test_a_shared_lock_is_named_without_what_it_does_not_depend_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solution = stack_set([lock({"numpy": "2.2.6"}, "0")])
+    monkeypatch.setattr(stack_solver, "solve_request", lambda request, sources: solution)
+    monkeypatch.setattr(uv_tool, "read_uv_version", lambda: "0.13.9")
+    text = "packages: {numpy: 2.2.6}\nenv: {OPENBLAS_CORETYPE: [Haswell, '']}\nthreads: [1, 2]\n"
+    seen: list[tuple[int, int]] = []
+    found = solve_stack_matrix(
+        read_stack_matrix(write(tmp_path, text)), max_download_bytes=0, progress=lambda *counts: seen.append(counts)
+    )
+    assert [stack.name for stack in found.stacks] == ["numpy==2.2.6"]
+    assert (len(found.variations), seen) == (4, [(1, 1)])
+
+
+def test_a_python_that_uv_does_not_find_is_rejected_with_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {"3.9": CommandResult(0, "3.9.21\n", ""), "3.10": CommandResult(2, "", "No interpreter found")}
+    monkeypatch.setattr(uv_tool, "run_uv", lambda words, **_: answers[words[-1]])
+    assert (find_python_version("3.9"), find_python_version("3.10")) == ("3.9.21", None)
+    matrix = read_stack_matrix(write(tmp_path, "python: [3.10]\npackages: {numpy: 2.2.6}\n"))
+    (rejected,) = solve_stack_matrix(matrix, max_download_bytes=0).rejected
+    assert rejected.reason == "Python 3.10 is not installed: uv python install 3.10"
 
 
 def test_too_many_combinations_are_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -14,9 +14,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from workbench.core.child_process import run_command
-from workbench.core.data_files import read_text_file
-from workbench.core.errors import ConfigError, InputError, WorkbenchError
+from workbench.core.data_files import read_yaml_file
+from workbench.core.errors import ConfigError, InputError
 from workbench.core.redaction import has_user_info, is_secret_name
 from workbench.core.schema import StrictModel, validate_model
 from workbench.indicators.stacks import stack_request, stack_sets, stack_solver, uv_tool
@@ -45,7 +44,6 @@ _OWN_VARIABLES = re.compile(
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
 IndexName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=40)]
 Progress = Callable[[int, int], None]
-_PROBE_TIMEOUT_S = 30
 
 
 def _split_scalar(value: Any) -> Any:
@@ -181,11 +179,6 @@ class MatrixArm:
         """Settings that its lock depends on."""
         return self.python, self.requirements, tuple(sorted(self.indexes.items()))
 
-    @property
-    def solved_factors(self) -> dict[str, str]:
-        """The factors that its lock depends on."""
-        return {name: level for name, level in self.factors.items() if name != "threads" and name not in self.variables}
-
 
 def iterate_arms(matrix: StackMatrix) -> Iterator[MatrixArm]:
     """Yield combinations, last dimension fastest: Python, packages, indexes, variables, threads; then environments.
@@ -263,31 +256,8 @@ def _format_level(name: str, level: str) -> str:
 
 def read_stack_matrix(path: str | Path) -> StackMatrix:
     """Read a matrix; all scalars are text, so that 3.10 stays 3.10."""
-    import yaml
-
     noun = "stack matrix"
-    text = read_text_file(path, noun=noun, max_bytes=MAX_BYTES)
-
-    class Plain(yaml.BaseLoader):
-        """Scalars as text, no aliases: a few lines of those fill the memory; no key twice: one would be lost."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            """Refuse aliases."""
-            if self.check_event(yaml.AliasEvent):
-                raise ValueError("aliases are not read")
-            return super().compose_node(parent, index)
-
-    def construct_mapping(loader: yaml.BaseLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-        mapping = loader.construct_mapping(node, deep=True)
-        if len(mapping) < len(node.value):
-            raise ValueError(f"line {node.start_mark.line + 1}: a key appears twice")
-        return mapping
-
-    Plain.add_constructor("tag:yaml.org,2002:map", construct_mapping)
-    try:
-        document = yaml.load(text, Plain)  # noqa: S506 - text alone, no objects
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError("not YAML", where=path, found=" ".join(str(error).split())[:200]) from None
+    document = read_yaml_file(path, noun=noun, max_bytes=MAX_BYTES, as_text=True)
     if not isinstance(document, dict):
         raise InputError(f"not a {noun}", where=path, allowed="python, packages, indexes, env, threads, environments")
     return validate_model(StackMatrix, document, noun=noun, where=path)
@@ -301,93 +271,64 @@ def find_python_version(wanted: str) -> str | None:
     this_version = this_python_version()
     if this_version == wanted or this_version.startswith(f"{wanted}."):
         return this_version
-    search = uv_tool.run_uv(["python", "find", "--no-project", wanted], sources=None)
-    if search.exit_code != 0:
-        return None
-    probe = [search.stdout.strip(), "-I", "-c", "import platform; print(platform.python_version())"]
-    try:
-        version = run_command(probe, timeout_s=_PROBE_TIMEOUT_S, must_succeed=True).stdout.strip()
-    except (OSError, WorkbenchError):
-        return None
-    return version if re.fullmatch(r"3\.\d{1,2}\.\d{1,2}", version) else None
+    search = uv_tool.run_uv(["python", "find", "--no-project", "--show-version", wanted], sources=None)
+    version = search.stdout.strip()
+    return version if search.exit_code == 0 and re.fullmatch(r"3\.\d{1,2}\.\d{1,2}", version) else None
 
 
 def solve_stack_matrix(
-    matrix: StackMatrix,
-    *,
-    max_download_bytes: int,
-    sources: Sources | None = None,
-    progress: Progress | None = None,
-    find_python: Callable[[str], str | None] = find_python_version,
+    matrix: StackMatrix, *, max_download_bytes: int, sources: Sources | None = None, progress: Progress | None = None
 ) -> StackSet:
     """Solve all combinations of a matrix.
 
     Returns: `variations` has an entry for each combination that can be had, in the file's order; `rejected` the
     others, with the reason. Stacks are shared by combinations that differ only in threads or variables.
     """
+    sources = sources or load_sources()
     arms = list(iterate_arms(matrix))
-    pythons = {version: find_python(version) for version in matrix.python}
-    missing = {
-        version: f"Python {version} is not installed: uv python install {version}"
-        for version, full_version in pythons.items()
-        if not full_version
-    }
-    solver = _MatrixSolver(matrix, pythons, max_download_bytes, sources or load_sources())
+    pythons = {version: find_python_version(version) for version in matrix.python}
+    missing = [version for version, full_version in pythons.items() if not full_version]
+    rejected = [
+        RejectedPoint(
+            point=f"Python {version}", reason=f"Python {version} is not installed: uv python install {version}"
+        )
+        for version in missing
+    ]
+    notes: dict[str, None] = {}
+    stacks: dict[tuple[object, ...], Stack] = {}
     wanted = {arm.solved: arm for arm in arms if arm.environment is None and arm.python not in missing}
-    for number, arm in enumerate(wanted.values()):
-        solver.solve_arm(arm)
-        if progress is not None:
-            progress(number + 1, len(wanted))
-    rejected = [RejectedPoint(point=f"Python {version}", reason=reason) for version, reason in missing.items()]
-    return _build_matrix_set(matrix, arms, solver, [*rejected, *solver.rejected])
-
-
-@dataclass
-class _MatrixSolver:
-    """Solves combinations; those that differ only in threads or variables share a lock."""
-
-    matrix: StackMatrix
-    pythons: dict[str, str | None]
-    max_download_bytes: int
-    sources: Sources
-    stacks: dict[tuple[object, ...], Stack] = field(default_factory=dict)
-    rejected: list[RejectedPoint] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
-
-    def solve_arm(self, arm: MatrixArm) -> None:
-        """Solve a combination, or note why it cannot be had."""
-        label = format_arm_name(arm.solved_factors) or ", ".join(arm.requirements)
-        pinned = {name: (index, self.matrix.indexes.get(index, "")) for name, index in arm.indexes.items()}
+    for n_solved, arm in enumerate(wanted.values(), 1):
+        # The name of a stack leaves out what its lock does not depend on.
+        factors = {name: level for name, level in arm.factors.items() if name != "threads" and name not in matrix.env}
+        label = format_arm_name(factors) or ", ".join(arm.requirements)
+        pinned = {name: (index, matrix.indexes.get(index, "")) for name, index in arm.indexes.items()}
         request = stack_request.build_stack_request(
             requirements=arm.requirements,
-            python=self.pythons.get(arm.python) if arm.python else None,
-            max_download_bytes=self.max_download_bytes,
+            python=pythons[arm.python] if arm.python else None,
+            max_download_bytes=max_download_bytes,
         )
         try:
-            solution = stack_solver.solve_request(request, replace(self.sources, pinned=uv_tool.resolve_pinned(pinned)))
+            solution = stack_solver.solve_request(request, replace(sources, pinned=uv_tool.resolve_pinned(pinned)))
         except InputError as error:
             # A package or version that an index lacks: that combination cannot be had, others can.
             reason = " ".join(str(error).split()) or "no reason was given"
-            self.rejected.append(RejectedPoint(point=label, reason=reason[:MAX_REASON]))
-            return
-        self.notes |= dict.fromkeys(solution.notes)
-        self.rejected += [RejectedPoint(point=label, reason=rejection.reason) for rejection in solution.rejected]
-        if solution.stacks:
-            self.stacks[arm.solved] = solution.stacks[0].model_copy(update={"name": label, "origin": (label,)})
-
-
-def _build_matrix_set(
-    matrix: StackMatrix, arms: Sequence[MatrixArm], solver: _MatrixSolver, rejected: Sequence[RejectedPoint]
-) -> StackSet:
-    """The solved arms as variations of a set; arms with equal locks share a stack."""
+            rejected.append(RejectedPoint(point=label, reason=reason[:MAX_REASON]))
+        else:
+            notes |= dict.fromkeys(solution.notes)
+            rejected += [RejectedPoint(point=label, reason=rejection.reason) for rejection in solution.rejected]
+            if solution.stacks:
+                stacks[arm.solved] = solution.stacks[0].model_copy(update={"name": label, "origin": (label,)})
+        if progress is not None:
+            progress(n_solved, len(wanted))
     by_key: dict[str, Stack] = {}
     variations = []
     for arm in arms:
-        stack = solver.stacks.get(arm.solved) if arm.environment is None else None
-        if arm.environment is None and stack is None:
-            continue
-        if stack is not None:
-            stack = by_key.setdefault(stack.key, stack)
+        stack = None
+        if arm.environment is None:
+            if (solved := stacks.get(arm.solved)) is None:
+                continue
+            # Arms with equal locks share a stack.
+            stack = by_key.setdefault(solved.key, solved)
         variations.append(
             Variation(
                 name=format_arm_name(arm.factors) or (stack.name if stack else "environment"),
@@ -399,18 +340,18 @@ def _build_matrix_set(
             )
         )
     _refuse_equal_variations(variations)
-    stacks = tuple(by_key.values())
+    first = next(iter(by_key.values()), None)
     return StackSet(
         requirements=tuple(f"{name} {' or '.join(choice.version)}".strip() for name, choice in matrix.packages.items()),
         free=(),
         decision="grid",
-        python=stacks[0].python if stacks else this_python_version(),
-        platform=stacks[0].platform if stacks else this_platform(),
+        python=first.python if first else this_python_version(),
+        platform=first.platform if first else this_platform(),
         # Environments that are there need no solver.
-        uv_version=uv_tool.read_uv_version() if stacks else None,
-        stacks=stacks,
+        uv_version=uv_tool.read_uv_version() if first else None,
+        stacks=tuple(by_key.values()),
         rejected=tuple(rejected),
-        notes=tuple(solver.notes),
+        notes=tuple(notes),
         variations=tuple(variations),
         indexes=dict(matrix.indexes),
     )
@@ -486,22 +427,16 @@ def merge_stack_sets(sets: Sequence[StackSet], names: Sequence[str]) -> StackSet
             if indexes.setdefault(name, url) != url:
                 raise ConfigError("two indexes of one name", where=f"--stacks {place}", found=name, do="rename one")
     simple = not any(part.variations for part in sets)
+    # Without a matrix, a stack is named as its variation.
+    named = [stacks[entry.stack].model_copy(update={"name": entry.name}) for entry in merged if simple and entry.stack]
     return first.model_copy(
         update={
             "requirements": tuple(dict.fromkeys(text for part in sets for text in part.requirements)),
             "free": tuple(dict.fromkeys(text for part in sets for text in part.free)),
-            "stacks": tuple(_name_by_variation(stacks, merged) if simple else stacks.values()),
+            "stacks": tuple(named if simple else stacks.values()),
             "rejected": tuple(dict.fromkeys(row for part in sets for row in part.rejected)),
             "notes": tuple(dict.fromkeys(note for part in sets for note in part.notes)),
             "variations": () if simple else tuple(merged),
             "indexes": indexes,
         }
     )
-
-
-def _name_by_variation(stacks: dict[str, Stack], variations: Sequence[Variation]) -> list[Stack]:
-    return [
-        stacks[variation.stack].model_copy(update={"name": variation.name})
-        for variation in variations
-        if variation.stack
-    ]
