@@ -86,9 +86,8 @@ def test_what_is_wrong_is_told_by_its_line_and_not_quoted() -> None:
     assert refuse(parse_json, '{\n"a": hunter2}', where="x").facts["where"] == "x, line 2, column 6"
 
 
-def test_aliases_are_refused_unless_they_are_allowed() -> None:
+def test_aliases_are_refused() -> None:
     assert refuse(parse_yaml, BOMB, where="x").facts["where"] == "x, line 2"
-    assert parse_yaml(BOMB, noun="plan", allow_aliases=True)["b"] == [["x"], ["x"]]
 
 
 def test_a_key_that_is_given_twice_is_refused_at_any_depth() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.schema import (
@@ -16,7 +16,6 @@ from workbench.core.schema import (
     FiniteModel,
     StrictModel,
     check_format_version,
-    explain_validation,
     list_problems,
     read_model_file,
     validate_model,
@@ -111,15 +110,6 @@ def test_a_list_that_is_too_short_because_its_entries_are_wrong_is_no_problem_of
 def test_many_problems_are_counted_after_the_first_ones() -> None:
     found = str(refuse({"n_gpus": 1, "entries": [{"name": "a"}] * 30}).facts["found"])
     assert found.endswith("; and 20 more")
-
-
-def test_pydantics_error_is_explained_for_any_model() -> None:
-    class Loose(BaseModel):
-        n: int
-
-    with pytest.raises(ValidationError) as refused:
-        Loose.model_validate({"n": None})
-    assert explain_validation(refused.value, "thing").facts["where"] == "n"
 
 
 def test_strict_models_do_not_change_and_finite_ones_hold_no_infinity() -> None:

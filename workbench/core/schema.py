@@ -103,48 +103,6 @@ def list_problems(error: ValidationError) -> list[FieldProblem]:
     return list(dict.fromkeys(problems))
 
 
-def explain_validation(
-    error: ValidationError,
-    noun: str,
-    *,
-    where: object = None,
-    do: str | None = None,
-    error_type: type[WorkbenchError] = InputError,
-    model: type[BaseModel] | None = None,
-    flags: Mapping[str, str] | None = None,
-    show_values: bool = True,
-) -> WorkbenchError:
-    """The error that says all that is wrong: a single problem by its field, several as a list.
-
-    >>> class Settings(StrictModel):
-    ...     rows: int
-    >>> try:
-    ...     Settings(rows="x")
-    ... except ValidationError as error:
-    ...     print(explain_validation(error, "setting", where="a.yaml"))
-    not a setting
-      where: a.yaml, rows
-      found: 'x'
-      allowed: a valid integer, unable to parse string as an integer
-    """
-    problems = list_problems(error)
-    if not show_values:
-        problems = [FieldProblem(problem.path, problem.message) for problem in problems]
-    message = f"not {add_article(noun)}"
-    has_unknown = model is not None and any(
-        problem.message == _UNKNOWN and len(problem.path) == 1 for problem in problems
-    )
-    fields = [] if model is None else [(flags or {}).get(name, name) for name in model.model_fields]
-    if len(problems) == 1 and problems[0].path:
-        return error_type(
-            message, **_describe_single(problems[0], where, flags, fields if has_unknown else None), do=do
-        )
-    texts = [problem.format_text(flags) for problem in problems[:MAX_PROBLEMS]]
-    if (more := len(problems) - len(texts)) > 0:
-        texts.append(f"and {more} more")
-    return error_type(message, where=where, found="; ".join(texts), allowed=fields if has_unknown else None, do=do)
-
-
 def validate_model(
     model: type[Model],
     values: Any,
@@ -156,22 +114,35 @@ def validate_model(
     flags: Mapping[str, str] | None = None,
     show_values: bool = True,
 ) -> Model:
-    """Build the model from these values; all faults are reported in one error."""
+    """Build the model from these values; one error says all that is wrong: a single problem by its field, else a list.
+
+    >>> class Settings(StrictModel):
+    ...     rows: int
+    >>> validate_model(Settings, {"rows": "x"}, noun="setting", where="a.yaml")
+    Traceback (most recent call last):
+    ...
+    workbench.core.errors.InputError: not a setting
+      where: a.yaml, rows
+      found: 'x'
+      allowed: a valid integer, unable to parse string as an integer
+    """
     try:
         return model.model_validate(values)
-    except ValidationError as error:
-        raise explain_validation(
-            error,
-            noun,
-            where=where,
-            do=do,
-            error_type=error_type,
-            model=model,
-            flags=flags,
-            show_values=show_values,
-        ) from None
     except RecursionError:
         raise error_type(f"nested too deeply for {add_article(noun)}", where=where, do=do) from None
+    except ValidationError as error:
+        problems = list_problems(error)
+    if not show_values:
+        problems = [FieldProblem(problem.path, problem.message) for problem in problems]
+    message = f"not {add_article(noun)}"
+    has_unknown = any(problem.message == _UNKNOWN and len(problem.path) == 1 for problem in problems)
+    fields = [(flags or {}).get(name, name) for name in model.model_fields] if has_unknown else None
+    if len(problems) == 1 and problems[0].path:
+        raise error_type(message, **_describe_single(problems[0], where, flags, fields), do=do)
+    texts = [problem.format_text(flags) for problem in problems[:MAX_PROBLEMS]]
+    if (more := len(problems) - len(texts)) > 0:
+        texts.append(f"and {more} more")
+    raise error_type(message, where=where, found="; ".join(texts), allowed=fields, do=do)
 
 
 def _describe_single(
