@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from workbench.core.errors import ConfigError, MissingToolError
+from workbench.core import package_folder
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
 from workbench.spark import engines, jvm, releases
 from workbench.spark.releases import RELEASES, Release
 
@@ -95,9 +96,11 @@ def test_an_installation_is_whole_or_not_there(machine: Path, monkeypatch: pytes
     def install(command: Sequence[str], **_: Any) -> SimpleNamespace:
         target = Path(command[command.index("--target") + 1])
         (target / "pyspark" / ("jars" if whole else "half")).mkdir(parents=True)
-        return SimpleNamespace(exit_code=0 if whole else 1, output="no index")
+        if not whole:
+            raise RunFailedError("uv failed with exit code 1", found="no index")
+        return SimpleNamespace(exit_code=0)
 
-    monkeypatch.setattr(releases, "run_command", install)
+    monkeypatch.setattr(package_folder, "run_command", install)
     release = Release("4.1.4", oldest_java=17)
     if whole:
         assert releases.build_release_environment(release, say=said.append)["PYTHONPATH"] == str(release.folder)

@@ -8,22 +8,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from workbench.core.child_process import run_command
-from workbench.core.errors import ConfigError, MissingToolError, WorkbenchError
+from workbench.core.errors import ConfigError, MissingToolError
 from workbench.core.files import cache_folder
+from workbench.core.package_folder import OnMessage, ensure_packages
 
 VARIABLE = "WORKBENCH_SPARK"
-INSTALL_TIMEOUT_S = 900
 # Where systems put their JDKs.
 JVM_FOLDERS = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines")
-OnMessage = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,15 @@ def build_release_environment(release: Release, *, say: OnMessage) -> dict[str, 
             found="none in $JAVA_HOME, on PATH or in " + ", ".join(JVM_FOLDERS),
             do=f"install one (apt-get install openjdk-{release.oldest_java}-jdk-headless), or set JAVA_HOME to it",
         )
-    folder = _ensure_installed(release, say)
+    folder = ensure_packages(
+        "spark",
+        release.version,
+        [[f"pyspark=={release.version}"]],
+        marker="pyspark/jars",
+        size="about 450 MB, a few minutes",
+        say=say,
+        do="let this machine reach a package index, or use the installed Spark",
+    )
     before = os.environ.get("PYTHONPATH")
     variables = {
         "PYTHONPATH": os.pathsep.join([str(folder), *([before] if before else [])]),
@@ -121,42 +125,3 @@ def _read_jdk_version(home: Path) -> int | None:
         return None
     matched = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
     return int(matched[1]) if matched else None
-
-
-def _ensure_installed(release: Release, say: OnMessage) -> Path:
-    """Folder with the release and its py4j, made whole or not at all."""
-    folder = release.folder
-    if folder.is_dir():
-        return folder
-    say(f"installing pyspark {release.version} into the cache, next to the installed one (about 450 MB, a few minutes)")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place, so that two processes at once each make a whole one, and the second finds the first's.
-    with tempfile.TemporaryDirectory(prefix=f".{release.version}-", dir=folder.parent) as scratch:
-        _install(release, Path(scratch) / "site")
-        try:
-            (Path(scratch) / "site").rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    return folder
-
-
-def _install(release: Release, folder: Path) -> None:
-    target = ["install", "--quiet", "--target", str(folder), f"pyspark=={release.version}"]
-    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-    reasons = []
-    for command in ([uv, "pip", *target, "--python", sys.executable], [sys.executable, "-m", "pip", *target]):
-        try:
-            result = run_command(command, timeout_s=INSTALL_TIMEOUT_S)
-        except WorkbenchError as error:
-            reasons.append(" ".join(str(error).split())[:200])
-            continue
-        if result.exit_code == 0 and (folder / "pyspark" / "jars").is_dir():
-            return
-        reasons.append(" ".join(result.output.split())[-200:])
-        shutil.rmtree(folder, ignore_errors=True)
-    raise MissingToolError(
-        f"cannot install pyspark {release.version}",
-        found="; ".join(reasons),
-        do="let this machine reach a package index, or use the installed Spark",
-    )
