@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from workbench.indicators.measurement import resource_limits, run_isolation
 from workbench.indicators.measurement.run_isolation import Surroundings, prepare_surroundings
@@ -36,13 +36,28 @@ _ALLOCATION_ERRORS = (b"MemoryError", b"std::bad_alloc", b"Cannot allocate memor
 _ANSWERS = 1
 
 
-class RequestPipe(Protocol):
-    """The pipe that commands come by: `is_closed` says whether the client has gone."""
+class RequestPipe:
+    """The pipe that commands come by, a line each, and whether its client has gone."""
 
-    descriptor: int
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._held = b""
+
+    def next_line(self) -> bytes | None:
+        """The next line; null at the end."""
+        while b"\n" not in self._held:
+            chunk = os.read(self.descriptor, 1 << 16)
+            if not chunk:
+                return None
+            self._held += chunk
+        text, _, self._held = self._held.partition(b"\n")
+        return text
 
     def is_closed(self) -> bool:
-        """Whether the client has gone."""
+        """Whether the client has gone; requests come one at a time, so anything to read now is the end."""
+        if not select_ready([self.descriptor], 0):
+            return False
+        return os.read(self.descriptor, 1 << 16) == b""
 
 
 @dataclass
@@ -365,7 +380,7 @@ def _format_now() -> str:
 
 def main() -> None:
     """Read the setup, tell what is in force, then run what is asked for until the other end closes."""
-    requests = _Lines(0)
+    requests = RequestPipe(0)
     text = requests.next_line()
     if text is None:
         return
@@ -384,27 +399,3 @@ def _send_answer(ended: RunEnd) -> None:
     text = encode_message(ended)
     while text:
         text = text[os.write(_ANSWERS, text) :]
-
-
-class _Lines:
-    """Lines of a pipe, and whether its other end is closed."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self._held = b""
-
-    def next_line(self) -> bytes | None:
-        """The next line; null at the end."""
-        while b"\n" not in self._held:
-            chunk = os.read(self.descriptor, 1 << 16)
-            if not chunk:
-                return None
-            self._held += chunk
-        text, _, self._held = self._held.partition(b"\n")
-        return text
-
-    def is_closed(self) -> bool:
-        """Whether the client has gone; requests come one at a time, so anything to read now is the end."""
-        if not select_ready([self.descriptor], 0):
-            return False
-        return os.read(self.descriptor, 1 << 16) == b""

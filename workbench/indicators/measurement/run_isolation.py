@@ -169,24 +169,15 @@ def _cover_folder(top: str, folders: list[str]) -> None:
 
 
 def find_unusable_python(uid: int, pythons: Iterable[str]) -> str | None:
-    """The interpreter that a user cannot start, tried in a child; null when all can be started."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            become_user(uid)
-            for python in dict.fromkeys(pythons):
-                if not os.access(python, os.X_OK) or not os.access(Path(python).resolve().parent, os.R_OK):
-                    os.write(writer, b"other users cannot read an environment")
-                    break
-        except BaseException as error:  # noqa: BLE001 - the child must end here, whatever happens
-            os.write(writer, str(error).encode()[:300])
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        message = file.read()
-    os.waitpid(pid, 0)
-    return message.decode(errors="replace") or None
+    """Why a user cannot start one of these interpreters, tried in a child; null when all can be started."""
+
+    def read_environments() -> None:
+        become_user(uid)
+        for python in dict.fromkeys(pythons):
+            if not os.access(python, os.X_OK) or not os.access(Path(python).resolve().parent, os.R_OK):
+                raise OSError("other users cannot read an environment")
+
+    return _try_in_child(read_environments)
 
 
 def become_user(uid: int) -> None:
