@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from workbench.core.errors import ConfigError
+from workbench.core.errors import ConfigError, refuse_os_errors
 from workbench.core.samples import find_sample
 from workbench.core.schema import StrictModel, validate_model
 from workbench.execution import parameters
@@ -357,10 +357,8 @@ def read_plan_file(path: Path | None, overrides: Mapping[str, Any]) -> PlanConfi
 
 
 def _read_values(path: Path) -> dict[str, Any]:
-    try:
+    with refuse_os_errors("cannot read the plan", path, error_type=ConfigError):
         size_bytes = path.stat().st_size
-    except OSError as error:
-        raise ConfigError("cannot read the plan", where=path, found=error.strerror) from error
     if size_bytes > MAX_BYTES:
         raise ConfigError("too large for a plan", where=path, found=f"{size_bytes:,} bytes", allowed="up to 1 MB")
     values = parameters.read_values_file(path)

@@ -14,7 +14,7 @@ from workbench.console.screen import find_width
 from workbench.console.tables import format_cells, format_table
 from workbench.console.terminal import create_run_progress
 from workbench.core import files, formats, redaction
-from workbench.core.errors import ConfigError, ExitCode, InputError, WorkbenchError
+from workbench.core.errors import ConfigError, ExitCode, InputError, WorkbenchError, refuse_os_errors
 from workbench.core.files import default_place, is_store_failure
 from workbench.execution import discovery, parameters, runner
 from workbench.runs import catalogue
@@ -299,11 +299,11 @@ def export_run(name: str, place: str | None, kinds: Sequence[str], *, chart: int
     if out is None:
         sys.stdout.buffer.write(content)
         return
-    try:
-        with files.replace_atomically(out) as temporary:
-            temporary.write_bytes(content)
-    except OSError as error:
-        raise ConfigError("cannot write the file", where="--out", found=error.strerror, do="name another") from error
+    with (
+        refuse_os_errors("cannot write the file", "--out", do="name another", error_type=ConfigError),
+        files.replace_atomically(out) as temporary,
+    ):
+        temporary.write_bytes(content)
     terminal.print_text(f"written: {out}", err=True)
 
 

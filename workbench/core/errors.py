@@ -5,7 +5,8 @@ Only `workbench.cli.app` ends the process, with the exit code of the error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -117,3 +118,23 @@ class MissingToolError(WorkbenchError):
 
 class RunFailedError(WorkbenchError):
     """A tool, a kernel or a notebook cell failed while it ran."""
+
+
+@contextmanager
+def refuse_os_errors(
+    message: str, where: object = None, *, do: str | None = None, error_type: type[WorkbenchError] = InputError
+) -> Iterator[None]:
+    """Within, what the system refuses is an error for users, with the system's reason.
+
+    >>> with refuse_os_errors("cannot read the plan", "no/such.yaml"):
+    ...     open("no/such.yaml")
+    Traceback (most recent call last):
+    ...
+    workbench.core.errors.InputError: cannot read the plan
+      where: no/such.yaml
+      found: No such file or directory
+    """
+    try:
+        yield
+    except OSError as error:
+        raise error_type(message, where=where, found=error.strerror or str(error), do=do) from error

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, mo
 
 from workbench.core import redaction
 from workbench.core.data_files import parse_json
-from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
+from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError, refuse_os_errors
 from workbench.core.files import default_out, read_up_to
 from workbench.core.formats import CONTROL_CHARACTERS
 from workbench.core.journal import Journal
@@ -153,12 +153,8 @@ def default_ledger() -> Path:
 
 def read_ledger(path: str | Path) -> Ledger:
     """Read a ledger."""
-    try:
+    with refuse_os_errors(f"cannot read the {NOUN}", path, do="workbench forecast add RUN begins one"):
         content = read_up_to(path, MAX_LEDGER_BYTES)
-    except OSError as error:
-        raise InputError(
-            f"cannot read the {NOUN}", where=path, found=error.strerror, do="workbench forecast add RUN begins one"
-        ) from None
     return parse_ledger(content, path)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
 from workbench.core import files, redaction
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, refuse_os_errors
 from workbench.core.formats import (
     NULL,
     escape_html,
@@ -60,12 +60,8 @@ def write_report(run_folder: str | Path, record: dict[str, Any] | None = None) -
 
 def read_executed_notebook(path: Path) -> Any:
     """The notebook at `path`, in the current notebook format."""
-    try:
+    with refuse_os_errors("no executed notebook", path, do="run the notebook again"):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            "no executed notebook", where=path, found=error.strerror, do="run the notebook again"
-        ) from error
     return parse_executed_notebook(content, path)
 
 

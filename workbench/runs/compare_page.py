@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import charts
 from workbench.console.tables import format_table
 from workbench.core import files, formats
-from workbench.core.errors import ConfigError
+from workbench.core.errors import ConfigError, refuse_os_errors
 from workbench.core.formats import format_ends, format_number
 from workbench.report import display, page
 from workbench.runs.compare import VERDICTS, Change, Comparison, Contrast, TableDiff
@@ -242,10 +242,8 @@ def write_run_page(
         "ended_at": run.record.get("ended_at"),
     }
     text = page.render_page(v4.new_notebook(cells=made), record)
-    try:
+    with refuse_os_errors("cannot write the page", path, error_type=ConfigError):
         return files.write_text(path, text)
-    except OSError as error:
-        raise ConfigError("cannot write the page", where=path, found=error.strerror) from error
 
 
 def build_contrast_frame(table: TableDiff) -> pl.DataFrame:

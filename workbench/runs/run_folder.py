@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from workbench import __version__
 from workbench.core import files, host, redaction
-from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.errors import ConfigError, InputError, RunFailedError, refuse_os_errors
 from workbench.core.files import CHECKOUT, default_out
 from workbench.core.locks import acquire_lock, find_holder, release_lock, supports_locks
 from workbench.core.samples import describe_samples
@@ -187,13 +187,11 @@ def build_input_entry(path: str | Path, *, digest: bool = True) -> Json:
     if set("*?[") & set(str(path)) and not path.exists():
         return {"path": shown, "bytes": None, "sha256": None}
     members = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    try:
+    with refuse_os_errors("cannot read the input", path):
         size_bytes = sum(file.stat().st_size for file in members)
         sha256 = None
         if digest:
             sha256 = files.hash_file(path) if not path.is_dir() else _hash_folder(path, members)
-    except OSError as error:
-        raise InputError("cannot read the input", where=path, found=error.strerror) from error
     return {"path": shown, "bytes": size_bytes, "sha256": sha256}
 
 
@@ -400,15 +398,13 @@ class Run:
         """
         clean = redaction.redact_value(self.record)
         text = json.dumps(clean, indent=1, ensure_ascii=False, default=str) + "\n"
-        try:
+        with refuse_os_errors(
+            "cannot write the run's record",
+            self.folder,
+            do="make room there, or choose another folder with --out DIR",
+            error_type=RunFailedError,
+        ):
             files.write_text(self.folder / RECORD_FILE, text)
-        except OSError as error:
-            raise RunFailedError(
-                "cannot write the run's record",
-                where=self.folder,
-                found=error.strerror,
-                do="make room there, or choose another folder with --out DIR",
-            ) from error
 
 
 def start_run(
@@ -440,13 +436,11 @@ def start_run(
                 found=f"run {existing.run_id} ({existing.area})",
                 do="choose another folder with --out DIR",
             )
-    try:
+    with refuse_os_errors(
+        "cannot make the run folder", folder, do="choose another with --out DIR", error_type=ConfigError
+    ):
         (folder / "tables").mkdir(parents=True, exist_ok=True)
         acquire_lock(folder)
-    except OSError as error:
-        raise ConfigError(
-            "cannot make the run folder", where=folder, found=error.strerror, do="choose another with --out DIR"
-        ) from error
     _start_times_s[folder] = time.monotonic()
     run = Run(folder, build_record(run_id, area, now))
     run.record |= {"title": title or area.replace("_", " ").capitalize(), "notebook": notebook, "command": command}

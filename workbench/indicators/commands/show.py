@@ -116,16 +116,14 @@ def _output_answer(
         lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
         typer.echo(escape_formulas(frame.with_columns(pl.col(lists).list.join("; "))).write_csv(), nl=False)
     elif parquet is not None:
-        from workbench.core.errors import ConfigError
+        from workbench.core.errors import ConfigError, refuse_os_errors
         from workbench.core.files import replace_atomically
 
-        try:
-            with replace_atomically(parquet) as temporary:
-                frame.write_parquet(temporary, compression="zstd")
-        except OSError as error:
-            raise ConfigError(
-                "cannot write the table", where=parquet, found=error.strerror, do="choose another file"
-            ) from None
+        with (
+            refuse_os_errors("cannot write the table", parquet, do="choose another file", error_type=ConfigError),
+            replace_atomically(parquet) as temporary,
+        ):
+            frame.write_parquet(temporary, compression="zstd")
         print_text(f"rows: {frame.height}\n{parquet}")
     else:
         _print_table(frame.select(main) if main else frame)

@@ -91,7 +91,7 @@ def stacks(
     Example: workbench indicators stacks --free 'numpy>=1.24' --latest 5 --install
     """
     from workbench.console.terminal import print_text, show_progress_count
-    from workbench.core.errors import ConfigError
+    from workbench.core.errors import ConfigError, refuse_os_errors
     from workbench.indicators.stacks import (
         environments,
         stack_matrix,
@@ -135,12 +135,8 @@ def stacks(
         with show_progress_count("solving stacks") as progress:
             solved = stack_solver.solve_stack_plan(plan, progress)
     if stacks_file is None:
-        try:
+        with refuse_os_errors("cannot write the stacks", path, do="choose --out FILE", error_type=ConfigError):
             path = solved.write(path)
-        except OSError as error:
-            raise ConfigError(
-                "cannot write the stacks", where=path, found=error.strerror, do="choose --out FILE"
-            ) from error
     if not as_json:
         print_text(stack_report.format_stacks(solved) + f"\nwritten: {path}", err=to_stdout)
     folders = stack_report.write_stack_folders(solved, stack_output) if stack_output and not to_stdout else []

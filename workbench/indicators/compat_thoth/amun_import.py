@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from workbench.core import redaction
 from workbench.core.data_files import measure_depth
-from workbench.core.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError, refuse_os_errors
 from workbench.core.files import read_up_to
 from workbench.indicators.compat_thoth import thoth_indicators
 from workbench.indicators.contract import documents
@@ -298,10 +298,8 @@ class ReadProblems:
 
     def read_bytes(self, path: Path) -> bytes:
         """A file's bytes."""
-        try:
+        with refuse_os_errors("cannot be read"):
             content = read_up_to(path, MAX_RESULT_BYTES)
-        except OSError as error:
-            raise InputError("cannot be read", found=error.strerror) from None
         self.bytes_read += len(content)
         if self.bytes_read > MAX_TOTAL_BYTES:
             allowed = f"at most {MAX_TOTAL_BYTES >> 20} MiB"

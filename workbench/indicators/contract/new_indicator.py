@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core import files
-from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.errors import ConfigError, InputError, RunFailedError, refuse_os_errors
 from workbench.indicators.compat_thoth import thoth_indicators
 from workbench.indicators.contract.documents import Document, DocumentError, parse_document, validate_document
 from workbench.indicators.contract.indicator import Indicator, Value, field_metadata, field_role
@@ -83,13 +83,11 @@ def write_skeleton(name: str, out: Path, *, sql: Path | None = None) -> Skeleton
         raise InputError(
             "files exist, and none is overwritten", where="new", found=there, do="choose another NAME or --out"
         )
-    try:
+    with refuse_os_errors("cannot write the skeleton", out):
         for file, text in texts.items():
             files.write_text(out / file, text.replace("@CLASS@", title).replace("@STEM@", stem))
         for file, text in query.items():
             files.write_text(out / file, text)
-    except OSError as error:
-        raise InputError("cannot write the skeleton", where=out, found=error.strerror) from None
     return Skeleton(title, f"{out / stem}.py:{title}", tuple(out / file for file in (*texts, *query)))
 
 

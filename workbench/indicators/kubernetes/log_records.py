@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, refuse_os_errors
 from workbench.indicators.kubernetes.pod import LINE_CHARACTERS
 from workbench.kubernetes.client import MAX_LOG_BYTES
 
@@ -78,12 +78,9 @@ def read_records(logs: Iterable[Iterable[bytes]], key: str) -> Records:
 
 def read_blocks(path: Path) -> Iterator[bytes]:
     """Read a log file in blocks."""
-    try:
-        with path.open("rb") as file:
-            while block := file.read(_CHUNK):
-                yield block
-    except OSError as error:
-        raise InputError("cannot read the log", where=path, found=error.strerror) from None
+    with refuse_os_errors("cannot read the log", path), path.open("rb") as file:
+        while block := file.read(_CHUNK):
+            yield block
 
 
 def _find_lines(blocks: Iterable[bytes], records: Records) -> Iterator[re.Match[bytes]]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.errors import ConfigError, InputError, RunFailedError, refuse_os_errors
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.launcher_client import DIED, Launcher, build_clean_environment
@@ -268,17 +268,15 @@ class _SessionRunner:
         """Make a run and write it; raises when several in a row could not be made."""
         result = self._execute_slot(session, slot)
         measured = result.workbench
-        try:
+        with refuse_os_errors(
+            "cannot write a result",
+            self.folder,
+            do="free disk space, then continue: workbench indicators run --resume, with this folder",
+            error_type=RunFailedError,
+        ):
             archive.write_result(
                 self.folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result
             )
-        except OSError as error:
-            raise RunFailedError(
-                "cannot write a result",
-                where=self.folder,
-                found=error.strerror,
-                do="free disk space, then continue: workbench indicators run --resume, with this folder",
-            ) from error
         self.state.add_run(slot.case, slot.arm, slot.round, measured.status)
         self.watcher.report_run(slot.arm, slot.case, measured.status)
         self.not_made = 0 if is_made(measured) else self.not_made + 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.core import files
-from workbench.core.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError, refuse_os_errors
 from workbench.indicators.analysis.effects import Comparison, compare_by_clock
 from workbench.indicators.recommendation import unit_pipeline, vulnerabilities
 from workbench.indicators.recommendation.conclusion import (
@@ -323,12 +323,8 @@ def write_tables(recommendation: Recommendation, folder: Path) -> list[Path]:
         (EXCLUDED, recommendation.excluded),
         (JUSTIFICATIONS, recommendation.justifications),
     ]
-    try:
+    with refuse_os_errors("cannot write the tables", folder, do="choose --out DIR", error_type=ConfigError):
         return [table.write(frame, folder) for table, frame in [*pairs, (PROPOSALS, recommendation.proposals)]]
-    except OSError as error:
-        raise ConfigError(
-            "cannot write the tables", where=folder, found=error.strerror, do="choose --out DIR"
-        ) from error  # fmt: skip
 
 
 def write_requirements(recommendation: Recommendation, stack_set: StackSet | None, path: Path) -> Path:
@@ -383,10 +379,8 @@ def _explain_missing_stacks(where: str) -> InputError:
 
 
 def _write_text(path: Path, text: str) -> Path:
-    try:
+    with refuse_os_errors("cannot write the file", path, error_type=ConfigError):
         return files.write_text(path, text)
-    except OSError as error:
-        raise ConfigError("cannot write the file", where=path, found=error.strerror) from error
 
 
 def build_query_function(target: str, session_id: str) -> Callable[[str], pl.DataFrame]:

@@ -12,7 +12,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, refuse_os_errors
 
 MAX_BYTES = 256 << 20
 MAX_ID = 100
@@ -101,11 +101,8 @@ class KnownVulnerabilities:
 
 def read_vulnerabilities(path: Path) -> KnownVulnerabilities:
     """The vulnerabilities in a file: OSV records (one, an array, or one a line), or `pip-audit --format json`."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError("cannot read the vulnerabilities", where=path, found=error.strerror) from None
+    with refuse_os_errors("cannot read the vulnerabilities", path), path.open("rb") as file:
+        raw = file.read(MAX_BYTES + 1)
     if not raw.strip():
         raise InputError("an empty file says nothing about vulnerabilities", where=path)
     if len(raw) > MAX_BYTES:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.data_files import measure_depth
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, refuse_os_errors
 from workbench.core.files import read_unpacked
 from workbench.indicators.store.archive import OUTSIDE, is_inside
 
@@ -90,10 +90,8 @@ def add_notice(notices: dict[str, int], text: str, count: int = 1) -> None:
 
 def read_result_file(path: Path, noun: str = "result of a benchmark tool") -> ResultFile:
     """Read a text file, plain or gzip, in UTF-8 or, as PowerShell writes it, UTF-16; empty ones are refused."""
-    try:
+    with refuse_os_errors("cannot be read", path):
         raw = read_unpacked(path, MAX_BYTES)
-    except OSError as error:
-        raise InputError("cannot be read", where=path, found=error.strerror or str(error)) from None
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if raw.startswith(mark)), "utf-8")
     try:
         text = raw.decode(encoding)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import ConfigError
+from workbench.core.errors import ConfigError, refuse_os_errors
 from workbench.core.formats import cut_with_digest
 from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import USAGE, Indicator, Value
@@ -149,7 +149,7 @@ def _write_session(
     rounds = 1 + max(number for _, number in numbered)
     session = _build_session(session_id, runs, arms, labels, rounds).model_copy(update=fields)
     folder = out / session_id
-    try:
+    with refuse_os_errors("cannot be written", folder, do="choose another --out", error_type=ConfigError):
         for position, (run, number) in enumerate(numbered):
             label = labels[run.thing.key]
             inspection = archive.inspection_id(session.session_id, run.arm.name, label)
@@ -158,8 +158,6 @@ def _write_session(
             archive.write_result(folder, inspection, number, _build_result(session, run, label, number, position))
         # Written last, so that an incomplete folder is not a session.
         archive.write_session(folder, session)
-    except OSError as error:
-        raise ConfigError("cannot be written", where=folder, found=error.strerror, do="choose another --out") from None
     failures = Counter(f"{labels[run.thing.key]}: {run.reason or run.status}" for run in runs if run.status != "ok")
     return ImportedSession(folder, session, len(runs), sum(run.status == "ok" for run in runs), failures)
 

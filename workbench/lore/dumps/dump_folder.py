@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, refuse_os_errors
 
 SIDECAR_FORMAT = "workbench-lore/1"
 SIDECAR_FILE = "plan.json"
@@ -277,13 +277,11 @@ def _iter_files(folder: Path) -> Iterator[tuple[str, int]]:
     pending = [folder]
     while pending:
         here = pending.pop()
-        try:
-            with os.scandir(here) as entries:
-                children = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            raise InputError(
-                "cannot list a folder of the dump", where=here, found=error.strerror, do="look at its permissions"
-            ) from error
+        with (
+            refuse_os_errors("cannot list a folder of the dump", here, do="look at its permissions"),
+            os.scandir(here) as entries,
+        ):
+            children = sorted(entries, key=lambda entry: entry.name)
         for entry in children:
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(facts.st_mode):
@@ -438,13 +436,11 @@ def _parse_number(name: str, kind: str, suffix: str | None = None) -> int | None
 
 
 def _list_entries(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            paths = [Path(entry.path) for _, entry in zip(range(MAX_FILES + 1), entries, strict=False)]
-    except OSError as error:
-        raise InputError(
-            "cannot list a folder", where=folder, found=error.strerror, do="look at its permissions"
-        ) from error
+    with (
+        refuse_os_errors("cannot list a folder", folder, do="look at its permissions"),
+        os.scandir(folder) as entries,
+    ):
+        paths = [Path(entry.path) for _, entry in zip(range(MAX_FILES + 1), entries, strict=False)]
     if len(paths) > MAX_FILES:
         raise InputError("more files than can be inspected", where=folder, allowed=f"at most {MAX_FILES:,}")
     return sorted(paths)

@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from workbench.core.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError, refuse_os_errors
 
 MAX_ENTRIES = 100_000
 # Limit of the central directory, which is read as a whole.
@@ -35,13 +35,11 @@ def unpack_archive(
     archive: Path, folder: Path, *, max_bytes: int, wanted: re.Pattern[str], ignored: frozenset[str]
 ) -> list[str]:
     """Unpack the wanted files of a zip into a new private folder; all of them, or nothing."""
-    try:
+    with refuse_os_errors("cannot create the folder to unpack into", folder, error_type=ConfigError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ConfigError("the folder to unpack into is not empty", where=folder, do="choose a new folder")
         folder.chmod(0o700)
-    except OSError as error:
-        raise ConfigError("cannot create the folder to unpack into", where=folder, found=error.strerror) from error
     try:
         _check_directory(archive)
         with zipfile.ZipFile(archive) as opened:

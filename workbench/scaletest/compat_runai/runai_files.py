@@ -18,7 +18,7 @@ import msgspec
 import polars as pl
 
 from workbench.core import files
-from workbench.core.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError, refuse_os_errors
 from workbench.runs import run_folder
 from workbench.scaletest.analysis import time_breakdown
 from workbench.scaletest.cluster_api import connection
@@ -365,14 +365,12 @@ def export_run(
     if backend is not None:
         view = dataclasses.replace(view, jobs=add_backend_times(view.jobs, backend))
     place = Path(folder) / EXPORT_FOLDER if out is None else Path(out)
-    try:
+    with refuse_os_errors("cannot be written", place, do="choose another --out", error_type=ConfigError):
         paths = (
             write_submitted_json(place, view.sent),
             write_sampled_json(place, view.jobs),
             write_times_csv(place, view.jobs, bug_compatible=bug_compatible),
         )
-    except OSError as error:
-        raise ConfigError("cannot be written", where=place, found=error.strerror, do="choose another --out") from None
     return ExportResult(paths, view)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from workbench.charts import theme
-from workbench.core.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError, refuse_os_errors
 from workbench.core.files import replace_atomically
 from workbench.scaletest.compat_runai import runai_files
 from workbench.scaletest.compat_runai.delta_chain import STEPS, US_PER_S, ChainStep, build_deltas
@@ -239,11 +239,9 @@ def write_upstream_report(
     picture = render_png(chart_plot(chosen, plot))
     target = place if out is None else Path(out)
     path = target / f"{plot}.png"
-    try:
+    with refuse_os_errors("cannot be written", target, do="choose another --out", error_type=ConfigError):
         times = runai_files.write_times_csv(target, jobs, skip_errors=skip_errors)
         with replace_atomically(path) as temporary:
             temporary.write_bytes(picture)
-    except OSError as error:
-        raise ConfigError("cannot be written", where=target, found=error.strerror, do="choose another --out") from None
     skipped = int((~jobs["kept"]).sum()) if skip_errors else 0
     return ReportFiles(path, times, chosen.height, skipped, jobs.height)

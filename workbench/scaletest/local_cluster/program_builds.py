@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.core.checks import Check
-from workbench.core.errors import ConfigError, MissingToolError, RunFailedError, WorkbenchError
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError, WorkbenchError, refuse_os_errors
 from workbench.core.files import cache_folder
 
 Part = Literal["kube", "kwok", "kai", "kueue"]
@@ -360,16 +360,14 @@ def _lock_builder(tell: Callable[[str], None]) -> Iterator[None]:
     import fcntl
 
     place = build_folder("kube").parent
-    try:
+    with refuse_os_errors(
+        "the cache cannot be written",
+        place,
+        do="set XDG_CACHE_HOME to a folder that can be written",
+        error_type=ConfigError,
+    ):
         place.mkdir(parents=True, exist_ok=True)
         handle = os.open(place / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(
-            "the cache cannot be written",
-            where=place,
-            found=error.strerror,
-            do="set XDG_CACHE_HOME to a folder that can be written",
-        ) from None
     try:
         is_announced = False
         while True:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core import files
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, refuse_os_errors
 
 MAX_BYTES = 16 << 20
 MAX_NODES = 1_000_000
@@ -33,10 +33,8 @@ class Document:
 
 def read_yaml_file(path: str | Path) -> Document:
     """Read a YAML file with one document."""
-    try:
+    with refuse_os_errors("cannot read the file", path, do="check the path"):
         content = files.read_up_to(path, MAX_BYTES)
-    except OSError as error:
-        raise InputError("cannot read the file", where=path, found=error.strerror, do="check the path") from None
     return parse_yaml(content, str(path))
 
 

@@ -21,7 +21,7 @@ import orjson
 
 from workbench.core import redaction
 from workbench.core.child_process import die_with_parent
-from workbench.core.errors import ConfigError, MissingToolError
+from workbench.core.errors import ConfigError, MissingToolError, refuse_os_errors
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Answer, ApiError, Connection, UnreachableError, now_ns
 from workbench.scaletest.cluster_api.list_watch import ListPage, list_items
@@ -282,7 +282,7 @@ class ProgramResult:
 async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: float) -> ProgramResult:
     """Run a program, and keep up to 1 MiB of its output."""
     sent_ns = now_ns()
-    try:
+    with refuse_os_errors("cannot start the program", words[0], error_type=ConfigError):
         process = await asyncio.create_subprocess_exec(
             *words,
             stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
@@ -292,8 +292,6 @@ async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: f
             start_new_session=True,
             preexec_fn=die_with_parent,
         )
-    except OSError as error:
-        raise ConfigError("cannot start the program", where=words[0], found=error.strerror) from None
     try:
         async with asyncio.timeout(timeout_s):
             output, stderr, _ = await asyncio.gather(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from workbench.core.errors import InputError
+from workbench.core.errors import refuse_os_errors
 from workbench.core.tables import Column, Table
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.compat_nat.calc_file import LevelData
@@ -213,7 +213,7 @@ def create_job_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> 
     """
     parent = output_dir / mode
     seconds = int(time.time())
-    try:
+    with refuse_os_errors("cannot write the results", parent, do=WRITE_ADVICE):
         parent.mkdir(parents=True, exist_ok=True)
         while True:
             folder = parent / (f"job_{uuid.uuid4()}" if append else f"job_{seconds}")
@@ -223,8 +223,6 @@ def create_job_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> 
                 seconds += 1
                 continue
             return folder
-    except OSError as error:
-        raise InputError("cannot write the results", where=parent, found=error.strerror, do=WRITE_ADVICE) from error
 
 
 def write_job(folder: Path, result: Calculation, *, notes: dict[str, object], plots: bool) -> list[Path]:
@@ -237,7 +235,7 @@ def write_job(folder: Path, result: Calculation, *, notes: dict[str, object], pl
     from workbench.core.files import write_text
     from workbench.core.redaction import redact_value
 
-    try:
+    with refuse_os_errors("cannot write the results", folder, do=WRITE_ADVICE):
         paths = [calc_file.write_calc_file(folder / calc_file.CALC_FILE_NAME, result.output)]
         document = orjson.dumps(redact_value(notes), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
         paths.append(write_text(folder / NOTES_FILE_NAME, document + "\n"))
@@ -245,8 +243,6 @@ def write_job(folder: Path, result: Calculation, *, notes: dict[str, object], pl
             from workbench.sizing.compat_nat import calc_charts
 
             paths += calc_charts.write_pictures(result, folder)
-    except OSError as error:
-        raise InputError("cannot write the results", where=folder, found=error.strerror, do=WRITE_ADVICE) from error
     return paths
 
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, refuse_os_errors
 from workbench.core.files import read_unpacked
 from workbench.core.tool_formats import ToolFormat
 from workbench.sizing.load.client_messages import BUFFERED, OTHER_COUNT
@@ -71,10 +71,8 @@ def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
 
 
 def _read_document(path: Path) -> bytes:
-    try:
+    with refuse_os_errors("cannot read the file", path):
         return read_unpacked(path, MAX_DOCUMENT_BYTES)
-    except OSError as error:
-        raise InputError("cannot read the file", where=path, found=error.strerror) from error
 
 
 def read_json_documents(path: Path, shape: type[_Shape]) -> list[_Shape]:
@@ -142,10 +140,8 @@ def decode_json(content: bytes, shape: type[_Shape], where: str) -> _Shape:
 
 
 def _open_plain_or_gzip(path: Path) -> IO[bytes]:
-    try:
+    with refuse_os_errors("cannot read the file", path):
         file: IO[bytes] = path.open("rb")
-    except OSError as error:
-        raise InputError("cannot read the file", where=path, found=error.strerror) from error
     if file.read(2) == GZIP_MAGIC:
         file.close()
         return gzip.open(path, "rb")  # type: ignore[return-value]

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from workbench.core import files
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, refuse_os_errors
 from workbench.core.files import cache_folder, open_store
 from workbench.eventlog.log_redaction import remove_secrets
 from workbench.eventlog.sources import (
@@ -302,10 +302,8 @@ def open_default_cache() -> FactsCache:
 
 def hash_log(source: LogSource) -> str:
     """The sha256 of a log: of its file, or of the digests of its files in order."""
-    try:
+    with refuse_os_errors("cannot be read", source.path):
         parts = [_hash_log_file(file) for file in source.files]
-    except OSError as error:
-        raise InputError("cannot be read", where=source.path, found=error.strerror or str(error)) from error
     missing = [*source.notes, *map(repr, source.holes)]
     if len(parts) == 1 and not missing:
         return parts[0]
