@@ -97,12 +97,13 @@ def facts(
 def _close_run(run: Run, redact: bool) -> Iterator[None]:
     """Close the run's record, on errors with the message, unless it may have paths."""
     from workbench.eventlog.log_redaction import remove_secrets
+    from workbench.runs.run_folder import build_failure
 
     try:
         yield
     except BaseException as error:
         text = None if redact else remove_secrets(str(error))
-        failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": text}
+        failure = build_failure(type(error).__name__, text)
         run.end("cancelled" if isinstance(error, KeyboardInterrupt) else "failed", failure)
         raise
     run.end("succeeded")

@@ -21,10 +21,10 @@ from workbench.core.signals import ignore_signals, interrupt_on_termination
 from workbench.execution.discovery import RunPlan, find_heading, find_work, list_known_areas, plan_runs
 from workbench.report.display import HEADLINE_MIME
 from workbench.runs import catalogue, run_folder
-from workbench.runs import threshold_gate as runs_thresholds
 from workbench.runs.catalogue import SAFE_NAME
+from workbench.runs.run_folder import build_failure
 from workbench.runs.run_stores import check_writable, is_url
-from workbench.runs.threshold_gate import ThresholdGate
+from workbench.runs.threshold_gate import ThresholdGate, load_gate, threshold_exit_code
 
 if TYPE_CHECKING:
     from workbench.execution.kernels import Session
@@ -104,9 +104,7 @@ class RunResult:
             return self.copy_error.exit_code
         if self.run.status != "succeeded":
             return exit_code_for_error((self.run.record["failure"] or {}).get("error_name") or "")
-        return max(
-            int(self.run.verdict == "invalid"), runs_thresholds.threshold_exit_code(self.run.record.get("thresholds"))
-        )
+        return max(int(self.run.verdict == "invalid"), threshold_exit_code(self.run.record.get("thresholds")))
 
     def build_document(self) -> dict[str, Any]:
         """The run as one JSON object."""
@@ -169,13 +167,8 @@ def run_notebooks(
         raise ConfigError("no time to run", where="--timeout", found=timeout_s, allowed="1 second or more")
     plans = plan_runs(notebooks, values, texts=texts)
     place = out if out is not None else default_place()
-    if thresholds is None:
-        gate = None
-    else:
-        from workbench.runs import threshold_gate
-
-        areas = [item.area for item in plans]
-        gate = threshold_gate.load_gate(thresholds, areas, list_known_areas(areas), place)
+    areas = [item.area for item in plans]
+    gate = None if thresholds is None else load_gate(thresholds, areas, list_known_areas(areas), place)
     if not is_url(place):
         return _execute_plans(plans, jobs, _RunPool(Path(place), timeout_s, progress, gate))
     if bad := [item for item in plans if not SAFE_NAME.fullmatch(item.area)]:
@@ -272,7 +265,7 @@ class _RunPool:
             result = _record_unwritable_run(item, run, error)
         except BaseException:
             session.kill()
-            run.end("failed", {"cell_number": None, "source": None, "error_name": "Unexpected", "error": "see the log"})
+            run.end("failed", build_failure("Unexpected", "see the log"))
             raise
         if self.copy_to is not None:
             result = _move_run(result, self.copy_to)
@@ -347,17 +340,15 @@ def _execute_notebook(item: RunPlan, session: Session) -> tuple[dict[str, Any] |
     except CellTimeoutError:
         if session.timeout_s is None:
             took = f"the outputs of the cell did not all come within {kernels.OUTPUT_TIMEOUT_S} s"
-            return _build_failure(session, "Timeout", took), "print less, or write to a file"
+            return _build_cell_failure(session, "Timeout", took), "print less, or write to a file"
         took = f"the cell took longer than {session.timeout_s} s"
-        return _build_failure(session, "Timeout", took), "give cells more time with --timeout SECONDS"
+        return _build_cell_failure(session, "Timeout", took), "give cells more time with --timeout SECONDS"
     except DeadKernelError:
-        return _build_failure(session, "DeadKernel", f"the kernel died\n{session.last_words}".strip()), (
-            "look for a crash in the cell, or for too little memory: workbench doctor"
-        )
+        words, advice = "the kernel died", "look for a crash in the cell, or for too little memory: workbench doctor"
+        return _build_cell_failure(session, "DeadKernel", f"{words}\n{session.last_words}".strip()), advice
     except (RuntimeError, OSError) as error:
-        return _build_failure(session, "KernelStart", f"{error}\n{session.last_words}".strip()), (
-            "check whether kernels start: workbench doctor --deep"
-        )
+        advice = "check whether kernels start: workbench doctor --deep"
+        return _build_cell_failure(session, "KernelStart", f"{error}\n{session.last_words}".strip()), advice
     return None, None
 
 
@@ -368,19 +359,18 @@ def _find_raised_error(session: Session) -> dict[str, Any] | None:
             session.cell_index = index
             errors = [output for output in cell.get("outputs", ()) if output.output_type == "error"]
             error = errors[-1] if errors else {"ename": "CellExecutionError", "evalue": "the cell failed"}
-            return _build_failure(session, error["ename"], error["evalue"])
+            return _build_cell_failure(session, error["ename"], error["evalue"])
     return None
 
 
-def _build_failure(session: Session, name: str, message: str) -> dict[str, Any]:
-    # The last executed cell: its number as in JupyterLab, and its source.
+def _build_cell_failure(session: Session, name: str, message: str) -> dict[str, Any]:
+    """The failure at the last executed cell, with its number as in JupyterLab."""
+    failure = build_failure(name, _ANSI.sub("", message)[:10_000])
     if session.notebook is None or session.cell_index is None:
-        number, source = None, None
-    else:
-        cells = _list_own_cells(session.notebook)
-        counted = [cell for cell in cells[: session.cell_index + 1] if cell.cell_type == "code" and cell.source.strip()]
-        number, source = len(counted), cells[session.cell_index].source
-    return {"cell_number": number, "source": source, "error_name": name, "error": _ANSI.sub("", message)[:10_000]}
+        return failure
+    cells = _list_own_cells(session.notebook)
+    counted = [cell for cell in cells[: session.cell_index + 1] if cell.cell_type == "code" and cell.source.strip()]
+    return failure | {"cell_number": len(counted), "source": cells[session.cell_index].source}
 
 
 def _list_own_cells(notebook: Any) -> list[Any]:
@@ -418,12 +408,7 @@ def _finish_run(
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - outputs of any notebook; the executed copy is already written
-            reason = {
-                "cell_number": None,
-                "source": None,
-                "error_name": type(error).__name__,
-                "error": f"no page: {error}",
-            }
+            reason = build_failure(type(error).__name__, f"no page: {error}")
             run.settle("failed", run.record["failure"] or reason)
     run.close()
     return run
@@ -453,7 +438,7 @@ def _settle_verdict(run: run_folder.Run, notebook: Any) -> dict[str, Any] | None
         return None
     found = ", ".join(verdicts) if len(verdicts) > 1 else " / ".join(str(text)[:120] for text in answers)
     error = f"the headlines and the record of this run disagree\n  found: {found}\n  do: show and conclude one study"
-    return {"cell_number": None, "source": None, "error_name": "BrokenInvariantError", "error": error}
+    return build_failure("BrokenInvariantError", error)
 
 
 def _record_unwritable_run(item: RunPlan, run: run_folder.Run, error: OSError | RunFailedError) -> RunResult:
@@ -463,7 +448,7 @@ def _record_unwritable_run(item: RunPlan, run: run_folder.Run, error: OSError | 
     with contextlib.suppress(WorkbenchError):
         # Keeps the tables that the kernel has recorded.
         run = run_folder.load_run(run.folder)
-    run.settle("failed", {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": message})
+    run.settle("failed", build_failure(type(error).__name__, message))
     with contextlib.suppress(RunFailedError):
         run.close()
     return RunResult(item.path, run, "make room there, or choose another folder with --out DIR")

@@ -407,6 +407,11 @@ class Run:
             files.write_text(self.folder / RECORD_FILE, text)
 
 
+def build_failure(name: str, error: str | None) -> Json:
+    """What a record says of a failed run, with no cell of a notebook: the class of an error, and its text."""
+    return {"cell_number": None, "source": None, "error_name": name, "error": error}
+
+
 def start_run(
     area: str,
     out: str | Path | None = None,

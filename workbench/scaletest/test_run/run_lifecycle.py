@@ -589,8 +589,7 @@ async def _finish_run(lifecycle: RunLifecycle) -> RunResult:
         return await lifecycle.run_to_end()
     except BaseException as error:
         message = str(error) if isinstance(error, WorkbenchError) else "see the log"
-        failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": message[:10_000]}
-        lifecycle.record.end("failed", failure)
+        lifecycle.record.end("failed", run_folder.build_failure(type(error).__name__, message[:10_000]))
         lifecycle.watcher.say(
             f"the test failed; its objects are still in the cluster.\n"
             f"  resume:   workbench scaletest run --resume {lifecycle.folder}\n"

@@ -155,8 +155,7 @@ def record_failure(run: run_folder.Run | None) -> Iterator[None]:
         yield
     except BaseException as error:
         if run is not None:
-            name = type(error).__name__
-            run.end("failed", {"cell_number": None, "source": None, "error_name": name, "error": str(error)})
+            run.end("failed", run_folder.build_failure(type(error).__name__, str(error)))
         raise
 
 
