@@ -6,9 +6,9 @@ import json
 import secrets
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -89,7 +89,6 @@ class Bisection:
     plan: BisectionPlan
     stacks: dict[int, Stack]
     unsolved: dict[int, str]
-    solved: StackSet
 
     @property
     def last(self) -> int:
@@ -149,13 +148,8 @@ def start_bisection(
                 found=bisection.unsolved[position][:400],
                 do="choose another end, or change --with",
             )
-    return _combine(_write_search(Path(out) if out is not None else default_out(), plan, solved), plan, solved)
-
-
-def _write_search(out: Path, plan: BisectionPlan, solved: StackSet) -> Path:
-    """Make the folder of a search with its stacks and its plan."""
     name = f"bisect-{plan.package}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    folder = out.absolute() / name
+    folder = (default_out() if out is None else Path(out)).absolute() / name
     try:
         solved.write(folder / STACKS)
         write_plan(folder, plan)
@@ -163,7 +157,7 @@ def _write_search(out: Path, plan: BisectionPlan, solved: StackSet) -> Path:
         raise ConfigError(
             "cannot make the folder", where=folder, found=error.strerror, do="choose another with --out DIR"
         ) from error
-    return folder
+    return replace(bisection, folder=folder)
 
 
 def write_plan(folder: Path, plan: BisectionPlan) -> Path:
@@ -195,7 +189,7 @@ def _combine(folder: Path, plan: BisectionPlan, solved: StackSet) -> Bisection:
     names = {place: version_ranges.name_version(plan.package, text) for place, text in enumerate(plan.versions)}
     stacks = {place: by_name[name] for place, name in names.items() if name in by_name}
     unsolved = {place: reasons.get(name, "no stack") for place, name in names.items() if name not in by_name}
-    return Bisection(folder, plan, stacks, unsolved, solved)
+    return Bisection(folder, plan, stacks, unsolved)
 
 
 @dataclass(frozen=True)
@@ -212,40 +206,11 @@ class VersionRecord:
     folder: Path | None = None
 
 
-@dataclass(frozen=True)
-class BisectionOutcome:
-    """A search as far as it got.
-
-    `metric`, `margin`: The metric that is compared, and its practical margin as a share; null before the first session.
-    `records`: The versions in their order, the oldest first.
-    `result`: What the levels say; null if both ends are not told apart, or not yet measured.
-    `direct`: The session of the two versions of the step against each other; null where none was needed.
-    `n_probes`: Number of versions measured between the ends. `reasons`: Why the answer is not known, or not exactly.
-    """
-
-    bisection: Bisection
-    metric: str | None
-    margin: float | None
-    records: tuple[VersionRecord, ...]
-    result: SearchResult | None
-    direct: VersionRecord | None
-    n_probes: int
-    reasons: tuple[str, ...]
-    interrupted: bool = False
-
-    @property
-    def found(self) -> bool:
-        """Whether the version that changed the indicator is known, or lies among versions that cannot be measured."""
-        return self.result is not None and not self.reasons and not self.interrupted
-
-
 class _StoppedError(Exception):
     """Ctrl-C ended a session."""
 
 
-def measure_bisection(
-    bisection: Bisection, *, watch: Watch | None = None, command: str | None = None
-) -> BisectionOutcome:
+def measure_bisection(bisection: Bisection, *, watch: Watch | None = None, command: str | None = None) -> VersionSearch:
     """Measure both ends, then one version after the other, and say which one made the change.
 
     Each session measures the oldest version, another one, and the control, in rounds. Sessions in the folder are read,
@@ -254,22 +219,30 @@ def measure_bisection(
     with locks.lock_exclusively(
         bisection.folder, "another process is measuring this bisection", do="wait for it, or stop it"
     ):
-        search = _VersionSearch(bisection, watch or (lambda: nullcontext(SessionWatcher())), command)
+        search = VersionSearch(bisection, watch or (lambda: nullcontext(SessionWatcher())), command)
         try:
             search.measure_versions()
         except _StoppedError:
             search.interrupted = True
-        return search.build_outcome()
+        return search
 
 
 @dataclass
-class _VersionSearch:
-    """State of a search: records by position, filled in the same order again when it is resumed."""
+class VersionSearch:
+    """A search as far as it got.
+
+    `metric`, `margin`: The metric that is compared, and its practical margin as a share; null before the first session.
+    `records`: The versions in their order, the oldest first.
+    `result`: What the levels say; null if both ends are not told apart, or not yet measured.
+    `direct`: The session of the two versions of the step against each other; null where none was needed.
+    `n_probes`: Number of versions measured between the ends. `reasons`: Why the answer is not known, or not exactly.
+    `conditions`: Machine and version of the indicator of its sessions.
+    """
 
     bisection: Bisection
     watch: Watch
     command: str | None
-    records: dict[int, VersionRecord] = field(default_factory=dict)
+    records: list[VersionRecord] = field(init=False)
     reasons: list[str] = field(default_factory=list)
     metric: str | None = None
     margin: float | None = None
@@ -279,99 +252,96 @@ class _VersionSearch:
     interrupted: bool = False
     conditions: tuple[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        self.records = [VersionRecord(version, "not probed") for version in self.bisection.plan.versions]
+        self.records[0] = replace(self.records[0], state="oldest")
+        for place, reason in self.bisection.unsolved.items():
+            self.records[place] = replace(self.records[place], state="skipped", reason=f"no solution: {reason}")
+
+    @property
+    def found(self) -> bool:
+        """Whether the version that changed the indicator is known, or lies among versions that cannot be measured."""
+        return self.result is not None and not self.reasons and not self.interrupted
+
     def measure_versions(self) -> None:
         """Measure both ends, then the probes, then the step itself if its verdict is still open."""
         plan, last = self.bisection.plan, self.bisection.last
-        for position, reason in self.bisection.unsolved.items():
-            self.records[position] = VersionRecord(plan.versions[position], "skipped", f"no solution: {reason}")
         outcome = self._measure_pair(0, last)
         ends = self.records[last] = self._build_record(last, outcome)
-        if problem := _find_end_problem(ends, outcome):
+        # Without ends that are told apart there is nothing to search for.
+        problem = None
+        if ends.state == "skipped":
+            problem = f"{ends.version} cannot be measured: {ends.reason}"
+        elif not outcome.compared.sound:
+            problem = f"the session of both ends is invalid: {_find_first_reason(outcome)}"
+        elif ends.verdict == SAME:
+            problem = "no change to look for"
+        elif ends.verdict not in DIFFERENT:
+            problem = f"no clear difference between the two ends: {ends.reason}"
+        if problem is not None:
             self.reasons.append(problem)
             return
-        while (probe := self._choose_probe()) is not None:
+        while True:
+            levels = {place: record.ratio for place, record in enumerate(self.records) if record.ratio is not None}
+            skipped = {place for place, record in enumerate(self.records) if record.state == "skipped"}
+            probe = version_search.choose_next_probe(version_search.list_log_levels(levels), skipped)
+            if probe is None or self.n_probes == plan.max_probes:
+                break
             self.n_probes += 1
             self.records[probe] = self._probe_version(probe)
-        self._evaluate()
-
-    def _choose_probe(self) -> int | None:
-        """Position of the next version to measure; null if none is left, or the limit is reached."""
-        limit = self.bisection.plan.max_probes
-        if limit is not None and self.n_probes >= limit:
-            return None
-        return self._choose_open_version()
-
-    def _choose_open_version(self) -> int | None:
-        """Position of the next version to measure, whatever the limit; null if none is left."""
-        logs = version_search.list_log_levels(self._list_levels())
-        skipped = {position for position, record in self.records.items() if record.state == "skipped"}
-        return version_search.choose_next_probe(logs, skipped)
-
-    def _list_levels(self) -> dict[int, Interval]:
-        """Ratio to the oldest version, by position."""
-        return {place: record.ratio for place, record in self.records.items() if record.ratio is not None}
-
-    def _probe_version(self, position: int) -> VersionRecord:
-        """A version's level; skipped if it cannot be installed or run, or if its sessions are invalid twice."""
-        version = self.bisection.plan.versions[position]
-        if problem := self._find_install_problem(position):
-            return VersionRecord(version, "skipped", problem)
-        for attempt in range(MAX_ATTEMPTS):
-            outcome = self._measure_pair(0, position, attempt=attempt)
-            record = self._build_record(position, outcome)
-            if record.state == "skipped":
-                return record
-            if outcome.compared.sound and record.ratio is not None:
-                return record
-        reason = f"{MAX_ATTEMPTS} invalid sessions: {_find_first_reason(outcome)}"
-        return VersionRecord(version, "skipped", reason, folder=outcome.folder)
-
-    def _find_install_problem(self, position: int) -> str | None:
-        """Why a version cannot be installed; null if it can."""
-        limit = self.bisection.plan.config.max_download_bytes
-        try:
-            environments.install_environments([(self.bisection.stacks[position], 0)], max_download_bytes=limit)
-        except (ConfigError, RunFailedError) as error:
-            return f"cannot be installed: {error.what}: {error.facts['found'] or error.facts['where']}"[:400]
-        return None
-
-    def _evaluate(self) -> None:
-        """Find the step between versions, and measure it directly where its verdict is open."""
         assert self.margin is not None
-        levels, n_compared = self._list_levels(), len(self.bisection.stacks) - 1
-        result = version_search.evaluate_levels(levels, margin=self.margin, n_compared=n_compared)
-        self.result = result
-        if self._choose_open_version() is not None:
-            n_open = sum(place not in self.records for place in result.between)
+        n_compared = len(self.bisection.stacks) - 1
+        self.result = version_search.evaluate_levels(levels, margin=self.margin, n_compared=n_compared)
+        if probe is not None:
+            n_open = sum(self.records[place].state == "not probed" for place in self.result.between)
             self.reasons.append(f"{n_open} version(s) between are left: --max-probes {self.n_probes} was reached")
             return
-        if result.step.verdict not in DIFFERENT:
-            step = self._measure_step(result.step)
-            self.result = version_search.evaluate_levels(
-                levels, margin=self.margin, n_compared=n_compared, direct={(step.before, step.after): step}
-            )
-            if step.verdict not in DIFFERENT:
-                self.reasons.append(self._explain_open_step(step))
-
-    def _measure_step(self, step: Step) -> Step:
-        """The step by a session of its two versions, beside which no other was chosen; undecided if it is invalid."""
+        if (step := self.result.step).verdict in DIFFERENT:
+            return
+        # The step by a session of its two versions, beside which no other was chosen; undecided if it is invalid.
+        direct = replace(step, verdict=UNDECIDED)
         for attempt in range(MAX_ATTEMPTS):
             outcome = self._measure_pair(step.before, step.after, attempt=attempt, place=_DIRECT)
             self.direct = record = self._build_record(step.after, outcome)
             if outcome.compared.sound and record.ratio is not None and record.verdict is not None:
-                return Step(step.before, step.after, record.ratio, record.verdict)
-        return Step(step.before, step.after, step.ratio, UNDECIDED)
+                direct = replace(step, ratio=record.ratio, verdict=record.verdict)
+                break
+        self.result = version_search.evaluate_levels(
+            levels, margin=self.margin, n_compared=n_compared, direct={(step.before, step.after): direct}
+        )
+        if direct.verdict not in DIFFERENT:
+            largest = f"the largest step, from {plan.versions[step.before]} to {plan.versions[step.after]}"
+            is_spread = direct.verdict == SAME
+            reason = "the change is spread over several versions" if is_spread else "their session is undecided"
+            self.reasons.append(f"{largest}, cannot be distinguished from the margin: {reason}")
 
-    def _explain_open_step(self, step: Step) -> str:
-        before, after = (self.bisection.plan.versions[place] for place in (step.before, step.after))
-        reason = "the change is spread over several versions" if step.verdict == SAME else "their session is undecided"
-        return f"the largest step, from {before} to {after}, cannot be distinguished from the margin: {reason}"
+    def _probe_version(self, position: int) -> VersionRecord:
+        """A version's level; skipped if it cannot be installed or run, or if its sessions are invalid twice."""
+        version = self.bisection.plan.versions[position]
+        limit = self.bisection.plan.config.max_download_bytes
+        try:
+            environments.install_environments([(self.bisection.stacks[position], 0)], max_download_bytes=limit)
+        except (ConfigError, RunFailedError) as error:
+            problem = f"cannot be installed: {error.what}: {error.facts['found'] or error.facts['where']}"
+            return VersionRecord(version, "skipped", problem[:400])
+        for attempt in range(MAX_ATTEMPTS):
+            outcome = self._measure_pair(0, position, attempt=attempt)
+            record = self._build_record(position, outcome)
+            if record.state == "skipped" or (outcome.compared.sound and record.ratio is not None):
+                return record
+        reason = f"{MAX_ATTEMPTS} invalid sessions: {_find_first_reason(outcome)}"
+        return VersionRecord(version, "skipped", reason, folder=outcome.folder)
 
     def _measure_pair(self, base: int, other: int, *, attempt: int = 0, place: str = "") -> SessionOutcome:
         """A session of two versions: read, resumed, or measured now."""
         before, after = self.bisection.stacks[base], self.bisection.stacks[other]
         root = self.bisection.folder / place
-        folders = [folder for folder, keys in _list_sessions(root) if keys == (before.key, after.key)]
+        folders = []
+        for path in sorted((root / sessions.AREA).glob(f"*/{archive.SESSION_FILE}")):
+            session = archive.read_session(path.parent)
+            arms = session.get_arm(session.baseline), _find_candidate(session)
+            if [arm.stack_key for arm in arms] == [before.key, after.key]:
+                folders.append(path.parent)
         with self.watch() as watcher:
             if attempt < len(folders):
                 # A finished session as it is; one that was stopped is resumed.
@@ -444,36 +414,6 @@ class _VersionSearch:
             outcome.folder,
         )
 
-    def build_outcome(self) -> BisectionOutcome:
-        """Build the outcome from what is known now."""
-        versions = self.bisection.plan.versions
-        unprobed = {place: VersionRecord(version, "not probed") for place, version in enumerate(versions)}
-        records = {**unprobed, 0: VersionRecord(versions[0], "oldest"), **self.records}
-        return BisectionOutcome(
-            self.bisection,
-            self.metric,
-            self.margin,
-            tuple(records[place] for place in range(len(versions))),
-            self.result,
-            self.direct,
-            self.n_probes,
-            tuple(self.reasons),
-            self.interrupted,
-        )
-
-
-def _find_end_problem(ends: VersionRecord, outcome: SessionOutcome) -> str | None:
-    """Why there is nothing to search for; null if both ends are told apart."""
-    if ends.state == "skipped":
-        return f"{ends.version} cannot be measured: {ends.reason}"
-    if not outcome.compared.sound:
-        return f"the session of both ends is invalid: {_find_first_reason(outcome)}"
-    if ends.verdict == SAME:
-        return "no change to look for"
-    if ends.verdict not in DIFFERENT:
-        return f"no clear difference between the two ends: {ends.reason}"
-    return None
-
 
 def _find_first_reason(outcome: SessionOutcome) -> str:
     """The first reason of a session's judgement."""
@@ -500,51 +440,47 @@ def _find_candidate(session: archive.Session) -> archive.Arm:
     return next(arm for arm in session.arms if arm.name != session.baseline and not arm.is_control)
 
 
-def _list_sessions(root: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
-    """The sessions below a folder with the stack keys of their two versions, oldest first."""
-    for path in sorted((root / sessions.AREA).glob(f"*/{archive.SESSION_FILE}")):
-        session = archive.read_session(path.parent)
-        yield path.parent, (session.get_arm(session.baseline).stack_key, _find_candidate(session).stack_key)
-
-
-def format_bisection_answer(outcome: BisectionOutcome) -> str:
+def format_bisection_answer(search: VersionSearch) -> str:
     """The answer in a sentence, and further ones about what limits it."""
-    if outcome.interrupted:
-        return f"Stopped after {_count_probes(outcome)}: not known yet."
-    if outcome.result is None:
-        if outcome.records[-1].verdict == SAME:
-            return f"{_format_ends(outcome)}: {outcome.reasons[0]}."
-        advice = "; measure more rounds (--rounds), or on a quieter machine" if outcome.records[-1].folder else ""
-        return f"Not known: {outcome.reasons[0]}{advice}. {_format_ends(outcome)}."
-    if outcome.result.step.verdict not in DIFFERENT:
-        return f"Not known which version: {'; '.join(outcome.reasons)}. {_format_ends(outcome)}."
-    sentences = [_format_step_answer(outcome), *_format_share(outcome), *_format_dependencies(outcome)]
-    return " ".join([*sentences, *(f"Not known more exactly: {reason}." for reason in outcome.reasons)])
-
-
-def _format_step_answer(outcome: BisectionOutcome) -> str:
-    """Sentence on the version, or the range of versions, that made the change."""
-    assert outcome.result is not None
-    step, between = outcome.result.step, outcome.result.between
-    before, after = _name_versions(outcome, step)
-    package, change, interval = outcome.bisection.plan.package, _format_change(step.ratio), _format_ends_of(step.ratio)
-    tail = f"{_count_probes(outcome)} of {outcome.bisection.last - 1} versions between."
-    if not between:
-        return f"{package} {after} made {outcome.metric} {change} ({interval}) than {before}; {tail}"
-    names = ", ".join(outcome.bisection.plan.versions[place] for place in between)
-    return (
-        f"{package} made {outcome.metric} {change} ({interval}) between {before} and {after}, by {after} or a version "
-        f"that was not measured ({names}); {tail}"
-    )
-
-
-def _name_versions(outcome: BisectionOutcome, step: Step) -> tuple[str, str]:
-    versions = outcome.bisection.plan.versions
-    return versions[step.before], versions[step.after]
-
-
-def _count_probes(outcome: BisectionOutcome) -> str:
-    return f"{outcome.n_probes} probe{'' if outcome.n_probes == 1 else 's'}"
+    plan, result, newest = search.bisection.plan, search.result, search.records[-1]
+    versions, package = plan.versions, plan.package
+    probes = f"{search.n_probes} probe{'' if search.n_probes == 1 else 's'}"
+    if search.interrupted:
+        return f"Stopped after {probes}: not known yet."
+    ends = f"{package} {versions[-1]} against {versions[0]}"
+    if newest.ratio is not None:
+        ends += f": {search.metric} is {_format_change(newest.ratio)} ({_format_ends_of(newest.ratio)})"
+    if result is None:
+        if newest.verdict == SAME:
+            return f"{ends}: {search.reasons[0]}."
+        advice = "; measure more rounds (--rounds), or on a quieter machine" if newest.folder else ""
+        return f"Not known: {search.reasons[0]}{advice}. {ends}."
+    step = result.step
+    if step.verdict not in DIFFERENT:
+        return f"Not known which version: {'; '.join(search.reasons)}. {ends}."
+    before, after = versions[step.before], versions[step.after]
+    made = f"made {search.metric} {_format_change(step.ratio)} ({_format_ends_of(step.ratio)})"
+    if result.between:
+        unmeasured = ", ".join(versions[place] for place in result.between)
+        answer = f"{package} {made} between {before} and {after}, by {after} or a version that was not measured"
+        answer += f" ({unmeasured})"
+    else:
+        answer = f"{package} {after} {made} than {before}"
+    sentences = [f"{answer}; {probes} of {search.bisection.last - 1} versions between."]
+    # The step's part of the whole change.
+    if result.others and result.share is not None and newest.ratio is not None:
+        others = " and ".join(
+            f"from {versions[other.before]} to {versions[other.after]} ({_format_change(other.ratio)})"
+            for other in result.others
+        )
+        total = f"{versions[0]} to {versions[-1]}: {_format_change(newest.ratio)}"
+        share = f"This step is {100 * result.share:.0f} % of the whole change ({total})"
+        sentences.append(f"{share}; there are other steps {others}.")
+    if packages := list_changed_packages(search):
+        changes = ", ".join(f"{name} changed too: {old or 'none'} -> {new or 'none'}" for name, old, new in packages)
+        fixed = next((f" --with {name}=={old}" for name, old, new in packages if old and new), " other requirements")
+        sentences.append(f"{changes}; that may be the cause: fix it with{fixed}.")
+    return " ".join([*sentences, *(f"Not known more exactly: {reason}." for reason in search.reasons)])
 
 
 def _format_change(ratio: Interval) -> str:
@@ -571,74 +507,40 @@ def _format_ends_of(ratio: Interval) -> str:
     return f"{100 * ratio.level:.3g} % interval {format_factor(low)} to {format_factor(high)}"
 
 
-def _format_ends(outcome: BisectionOutcome) -> str:
-    """The newest version against the oldest one."""
-    plan, newest = outcome.bisection.plan, outcome.records[-1]
-    names = f"{plan.package} {plan.versions[-1]} against {plan.versions[0]}"
-    if newest.ratio is None:
-        return names
-    return f"{names}: {outcome.metric} is {_format_change(newest.ratio)} ({_format_ends_of(newest.ratio)})"
-
-
-def _format_share(outcome: BisectionOutcome) -> list[str]:
-    """Sentence on the step's part of the whole change; none unless there are other steps."""
-    result, newest = outcome.result, outcome.records[-1].ratio
-    if result is None or not result.others or result.share is None or newest is None:
-        return []
-    versions = outcome.bisection.plan.versions
-    total_change = f"{versions[0]} to {versions[-1]}: {_format_change(newest)}"
-    parts = [
-        f"from {versions[step.before]} to {versions[step.after]} ({_format_change(step.ratio)})"
-        for step in result.others
-    ]
-    share = f"This step is {100 * result.share:.0f} % of the whole change ({total_change})"
-    return [f"{share}; there are other steps {' and '.join(parts)}."]
-
-
-def list_changed_packages(outcome: BisectionOutcome) -> list[tuple[str, str | None, str | None]]:
+def list_changed_packages(search: VersionSearch) -> list[tuple[str, str | None, str | None]]:
     """Other packages that differ between the locks of the step's two versions: name, before, after; null: absent."""
-    if outcome.result is None:
+    if search.result is None:
         return []
-    step, stacks = outcome.result.step, outcome.bisection.stacks
+    step, stacks = search.result.step, search.bisection.stacks
     before, after = stacks[step.before].versions, stacks[step.after].versions
-    names = sorted((before.keys() | after.keys()) - {outcome.bisection.plan.package})
+    names = sorted((before.keys() | after.keys()) - {search.bisection.plan.package})
     return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
 
 
-def _format_dependencies(outcome: BisectionOutcome) -> list[str]:
-    """Sentence on other packages that changed in the same step; none unless there are any."""
-    packages = list_changed_packages(outcome)
-    if not packages:
-        return []
-    changes = ", ".join(f"{name} changed too: {old or 'none'} -> {new or 'none'}" for name, old, new in packages)
-    fixed = next((f" --with {name}=={old}" for name, old, new in packages if old and new), " other requirements")
-    return [f"{changes}; that may be the cause: fix it with{fixed}."]
-
-
-def list_next_commands(outcome: BisectionOutcome) -> list[str]:
+def list_next_commands(search: VersionSearch) -> list[str]:
     """Commands that continue the search, after those that add rounds to an undecided session."""
-    again = f"workbench indicators bisect --resume {shlex.quote(str(outcome.bisection.folder))}"
-    if outcome.interrupted:
+    again = f"workbench indicators bisect --resume {shlex.quote(str(search.bisection.folder))}"
+    if search.interrupted:
         return [again]
-    open_ = outcome.direct or outcome.records[-1]
-    is_open = not outcome.found and open_.verdict == UNDECIDED and open_.folder is not None
+    open_ = search.direct or search.records[-1]
+    is_open = not search.found and open_.verdict == UNDECIDED and open_.folder is not None
     if is_open and open_.folder is not None:
         more = count_more_rounds([(open_.rounds_needed, open_.rounds or 0)])
         return [f"workbench indicators run --resume {shlex.quote(str(open_.folder))} --more {more}", again]
     return []
 
 
-def format_bisection(outcome: BisectionOutcome) -> str:
+def format_bisection(search: VersionSearch) -> str:
     """A search as text: the answer, the versions, the folder, what to do next."""
-    folder, plan = outcome.bisection.folder, outcome.bisection.plan
-    rows = [_format_record(record, folder) for record in outcome.records]
-    if outcome.direct is not None and outcome.result is not None:
-        before, after = _name_versions(outcome, outcome.result.step)
-        rows.append(("", f"{after} against {before}", *_format_record(outcome.direct, folder)[2:]))
-    lines = [format_bisection_answer(outcome), "", *format_table(rows, _HEADERS, right=_HEADERS[2:5]), ""]
+    folder, plan = search.bisection.folder, search.bisection.plan
+    rows = [_format_record(record, folder) for record in search.records]
+    if search.direct is not None and search.result is not None:
+        before, after = plan.versions[search.result.step.before], plan.versions[search.result.step.after]
+        rows.append(("", f"{after} against {before}", *_format_record(search.direct, folder)[2:]))
+    lines = [format_bisection_answer(search), "", *format_table(rows, _HEADERS, right=_HEADERS[2:5]), ""]
     lines += [f"skipped, since they were yanked: {', '.join(plan.yanked)}"] if plan.yanked else []
     lines += [f"ratios are to {plan.versions[0]}, above 1 is better; times in {plan.config.clock} time"]
-    lines += [f"written: {folder}", *(f"next: {command}" for command in list_next_commands(outcome))]
+    lines += [f"written: {folder}", *(f"next: {command}" for command in list_next_commands(search))]
     return "\n".join(lines)
 
 
@@ -652,41 +554,42 @@ def _format_record(record: VersionRecord, folder: Path) -> tuple[str | int | Non
     return record.version, record.state, *cells, record.verdict or "", rounds, place, remark
 
 
-def build_bisection_document(outcome: BisectionOutcome) -> dict[str, Any]:
+def build_bisection_document(search: VersionSearch) -> dict[str, Any]:
     """A search as one JSON document; folders of sessions are relative to its own."""
-    plan, result = outcome.bisection.plan, outcome.result
-    is_exact = outcome.found and result is not None and not result.between
+    plan, result = search.bisection.plan, search.result
+    is_exact = search.found and result is not None and not result.between
     return {
         "package": plan.package,
-        "folder": str(outcome.bisection.folder),
-        "found": outcome.found,
+        "folder": str(search.bisection.folder),
+        "found": search.found,
         "version": plan.versions[result.step.after] if is_exact and result is not None else None,
-        "answer": format_bisection_answer(outcome),
-        "metric": outcome.metric,
-        "margin": outcome.margin,
+        "answer": format_bisection_answer(search),
+        "metric": search.metric,
+        "margin": search.margin,
         "clock": plan.config.clock,
-        "n_probes": outcome.n_probes,
-        "interrupted": outcome.interrupted,
-        "reasons": list(outcome.reasons),
-        "step": None if result is None else _build_step_document(outcome, result.step),
+        "n_probes": search.n_probes,
+        "interrupted": search.interrupted,
+        "reasons": list(search.reasons),
+        "step": None if result is None else _build_step_document(search, result.step),
         "possible_versions": []
         if result is None or result.step.verdict not in DIFFERENT
         else [plan.versions[place] for place in (*result.between, result.step.after)],
         "share_of_change": None if result is None else result.share,
-        "other_steps": [] if result is None else [_build_step_document(outcome, step) for step in result.others],
+        "other_steps": [] if result is None else [_build_step_document(search, step) for step in result.others],
         "changed_packages": [
-            {"name": name, "before": old, "after": new} for name, old, new in list_changed_packages(outcome)
+            {"name": name, "before": old, "after": new} for name, old, new in list_changed_packages(search)
         ],
-        "versions": [_build_record_document(record, outcome.bisection.folder) for record in outcome.records],
-        "direct": None if outcome.direct is None else _build_record_document(outcome.direct, outcome.bisection.folder),
+        "versions": [_build_record_document(record, search.bisection.folder) for record in search.records],
+        "direct": None if search.direct is None else _build_record_document(search.direct, search.bisection.folder),
         "yanked": list(plan.yanked),
-        "next": list_next_commands(outcome),
+        "next": list_next_commands(search),
     }
 
 
-def _build_step_document(outcome: BisectionOutcome, step: Step) -> dict[str, Any]:
-    before, after = _name_versions(outcome, step)
-    return {"before": before, "after": after, **_build_ratio_document(step.ratio), "verdict": step.verdict}
+def _build_step_document(search: VersionSearch, step: Step) -> dict[str, Any]:
+    versions = search.bisection.plan.versions
+    ends = {"before": versions[step.before], "after": versions[step.after]}
+    return {**ends, **_build_ratio_document(step.ratio), "verdict": step.verdict}
 
 
 def _build_ratio_document(ratio: Interval | None) -> dict[str, Any]:
