@@ -237,7 +237,7 @@ def _build_field(name: str, info: FieldInfo, words: str) -> Field:
     from workbench.execution import parameters
 
     kind, optional = _split_optional(info.annotation)
-    low, high = _read_bounds(info.metadata)
+    low, high = _find_bound(info.metadata, "ge", "gt"), _find_bound(info.metadata, "le", "lt")
     pick = next((annotation for annotation in info.metadata if isinstance(annotation, Pick)), None)
     if get_origin(kind) is Literal:
         return Field(name, "choice", words, optional, choices=get_args(kind))
@@ -261,26 +261,10 @@ def _split_optional(kind: Any) -> tuple[Any, bool]:
     return _strip_annotation(others[0]), len(others) < len(get_args(kind))
 
 
-def _read_bounds(metadata: Iterable[Any]) -> tuple[float | None, float | None]:
-    low = high = None
-    for constraint in metadata:
-        low = next(
-            (
-                bound
-                for bound in (getattr(constraint, "ge", None), getattr(constraint, "gt", None))
-                if bound is not None
-            ),
-            low,
-        )
-        high = next(
-            (
-                bound
-                for bound in (getattr(constraint, "le", None), getattr(constraint, "lt", None))
-                if bound is not None
-            ),
-            high,
-        )
-    return low, high
+def _find_bound(metadata: Iterable[Any], *names: str) -> float | None:
+    """The bound that the last of a field's constraints sets, by the first of these names; null without one."""
+    bounds = [getattr(constraint, name, None) for constraint in metadata for name in reversed(names)]
+    return next((bound for bound in reversed(bounds) if bound is not None), None)
 
 
 def format_field_value(field: Field, value: Any) -> Any:

@@ -45,7 +45,7 @@ def build_run_table(runs: Sequence[run_folder.Run]) -> pl.DataFrame:
             run.state + (", by hand" if run.record.get("command") == "live" else ""),
             run.verdict,
             format_duration(_read_duration_s(run)),
-            (run.answer or _format_failure(run) or "")[:ANSWER_CHARS] or None,
+            (run.answer or describe_outcome(run).split("\n")[0])[:ANSWER_CHARS] or None,
             run.run_id,
         )
         for run in runs
@@ -56,11 +56,6 @@ def build_run_table(runs: Sequence[run_folder.Run]) -> pl.DataFrame:
 def _read_duration_s(run: run_folder.Run) -> float | None:
     took = run.record.get("duration_s")
     return took if isinstance(took, int | float) and not isinstance(took, bool) else None
-
-
-def _format_failure(run: run_folder.Run) -> str | None:
-    failure = run.record.get("failure")
-    return f"{failure.get('error_name')}: {failure.get('error')}".split("\n")[0] if isinstance(failure, dict) else None
 
 
 def read_run_settings(run: run_folder.Run, names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

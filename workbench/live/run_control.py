@@ -352,7 +352,7 @@ class RunBar:
         """Show the progress; returns True when the run has ended."""
         over = self.started is not None and self.started.ended
         if self.current is None and self.started is not None:
-            self.current = self._find_started_run(self.started.process.pid)
+            self.current = self._find_started_run(self.started)
         if self.current is None:
             if over:
                 self._show_failure()
@@ -365,16 +365,14 @@ class RunBar:
         self._show_progress(run)
         return False
 
-    def _find_started_run(self, pid: int) -> run_folder.Run | None:
+    def _find_started_run(self, started: StartedRun) -> run_folder.Run | None:
         runs = list_recent_runs(self.out, self.areas, max_runs=5)
-        return next((run for run in runs if find_holder(run.folder) == pid), None) or self._find_short_run(runs)
-
-    def _find_short_run(self, runs: list[run_folder.Run]) -> run_folder.Run | None:
-        """A run that started and ended between two polls."""
-        if self.started is None or not self.started.ended:
-            return None
-        names = self.started.words
-        return next((run for run in runs if str(run.folder) in names), None)
+        pid = started.process.pid
+        # One that started and ended between two polls is held by nobody; the output names it.
+        words = started.words if started.ended else ""
+        held = (run for run in runs if find_holder(run.folder) == pid)
+        named = (run for run in runs if str(run.folder) in words)
+        return next(held, None) or next(named, None)
 
     def _show_progress(self, run: run_folder.Run) -> None:
         took = format_duration((datetime.now(UTC) - read_start_time(run.record)).total_seconds())

@@ -53,13 +53,9 @@ class Course:
         self._running: set[str] = set()
         self._rows: list[dict[str, float | int | None]] = []
         self.stopped: str | None = None
-        self.planned = self._count_planned_workloads()
-
-    def _count_planned_workloads(self) -> int:
-        try:
-            return SCHEDULE.read(self.folder / "tables").height
-        except InputError:
-            return 0
+        self.planned = 0
+        with contextlib.suppress(InputError):
+            self.planned = SCHEDULE.read(self.folder / "tables").height
 
     @property
     def ended(self) -> bool:
@@ -78,38 +74,31 @@ class Course:
     def update(self) -> pl.DataFrame:
         """Read what is new, add a row, and give the table."""
         for line in self._journal.read_new():
-            self._apply_journal_line(line)
+            match line:
+                case Begun():
+                    self._origin_ns = self._origin_ns or line.origin_ns
+                    self.stopped = None
+                case Stopped():
+                    self.stopped = line.reason
+                case Acked():
+                    self._n_accepted += 1
+                case Failed():
+                    self._n_failed += 1
         for seen in self._observed.read_new():
-            if isinstance(seen, Seen) and seen.resource == "pod":
-                self._apply_observation(seen)
+            match seen:
+                case Seen(resource="pod", transition="created"):
+                    self._made.setdefault(seen.uid, seen.arrival_ns)
+                case Seen(resource="pod", transition="scheduled"):
+                    self._bound.setdefault(seen.uid, seen.arrival_ns)
+                case Seen(resource="pod", transition="running"):
+                    self._running.add(seen.uid)
         if self._origin_ns is not None:
-            self._rows.append(self._build_row(now_ns()))
+            self._rows.append(self._build_row(now_ns(), self._origin_ns))
         return self.table
 
-    def _apply_journal_line(self, line: run_records.JournalLine) -> None:
-        match line:
-            case Begun():
-                self._origin_ns = self._origin_ns or line.origin_ns
-                self.stopped = None
-            case Stopped():
-                self.stopped = line.reason
-            case Acked():
-                self._n_accepted += 1
-            case Failed():
-                self._n_failed += 1
-
-    def _apply_observation(self, line: Seen) -> None:
-        if line.transition == "created":
-            self._made.setdefault(line.uid, line.arrival_ns)
-        elif line.transition == "scheduled":
-            self._bound.setdefault(line.uid, line.arrival_ns)
-        elif line.transition == "running":
-            self._running.add(line.uid)
-
-    def _build_row(self, at_ns: int) -> dict[str, float | int | None]:
+    def _build_row(self, at_ns: int, origin_ns: int) -> dict[str, float | int | None]:
         """Counts of workloads and pods up to a time, and the waits of pods scheduled in the last RECENT_S seconds."""
-        assert self._origin_ns is not None
-        at_s = (at_ns - self._origin_ns) / NS_PER_S
+        at_s = (at_ns - origin_ns) / NS_PER_S
         begin = at_ns - int(RECENT_S * NS_PER_S)
         recent = [uid for uid, when in self._bound.items() if when >= begin]
         waits = sorted((self._bound[uid] - self._made[uid]) / NS_PER_S for uid in recent if uid in self._made)
@@ -132,10 +121,8 @@ def chart_course(course: pl.DataFrame) -> alt.LayerChart:
     `course`: Table COURSE.
     """
     import altair as alt
-    import polars as pl
 
     table = COURSE.check(course)
-
     wide = table.select("at_s", *(pl.col(name).alias(label) for name, label in _LINES.items()))
     frame = wide.unpivot(index="at_s", variable_name="stage", value_name="count")
     order = list(_LINES.values())
@@ -175,10 +162,9 @@ class Dashboard:
         """Show figures and chart, and keep them up to date in the background."""
         from IPython.display import display
 
-        table = self.course.update()
-        self.figures.value = self.render_figures(table)
+        self.update()
         display(self.figures)  # type: ignore[no-untyped-call]
-        self._chart = display(chart_course(table), display_id=True)  # type: ignore[no-untyped-call]
+        self._chart = display(chart_course(self.course.table), display_id=True)  # type: ignore[no-untyped-call]
         threading.Thread(target=self._follow_run, name="scale test dashboard", daemon=True).start()
 
     def stop(self) -> None:
@@ -243,23 +229,21 @@ def run_live_test(config: NotebookConfig, folder: Path) -> Path:
 def show_dashboard_per_run(out: Path) -> Iterator[None]:
     """Within, a dashboard is shown for each run that begins below a folder."""
     over = threading.Event()
-    thread = threading.Thread(target=_show_new_runs, args=(out, over), name="scale test watch", daemon=True)
+
+    def show_new_runs() -> None:
+        shown: set[Path] = set()
+        while not over.wait(UPDATE_EVERY_S):
+            for journal in sorted(set(out.rglob(run_records.JOURNAL)) - shown):
+                # One that was moved aside after its end is no new one.
+                board = Dashboard(journal.parent)
+                if not board.course.ended:
+                    board.show()
+                shown.add(journal)
+
+    thread = threading.Thread(target=show_new_runs, name="scale test watch", daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-
-
-def _show_new_runs(out: Path, over: threading.Event) -> None:
-    from workbench.scaletest.observation import run_records
-
-    shown: set[Path] = set()
-    while not over.wait(UPDATE_EVERY_S):
-        for journal in sorted(set(out.rglob(run_records.JOURNAL)) - shown):
-            # One that was moved aside after its end is no new one.
-            board = Dashboard(journal.parent)
-            if not board.course.ended:
-                board.show()
-            shown.add(journal)
