@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis, ramp_of
-from workbench.scaletest.analysis.run_analysis import RESULT_BUILDERS, analyse_run
+from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.analysis.sustainable_rate import NOT_SUSTAINED, SUSTAINED
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import TRANSITIONS
@@ -130,14 +130,14 @@ def test_a_run_that_never_reached_its_limit_says_at_least(tmp_path: Path) -> Non
 
 def test_every_result_is_the_declared_table(tmp_path: Path) -> None:
     found = analysis(Plan(np.arange(100) / 20, pods=4, gang=True), tmp_path)
-    for table, made in RESULT_BUILDERS:
-        assert table.check(made(found)).height or table.name in FINDINGS
+    for table, result in found.iterate_results():
+        assert table.check(result).height or table.name in FINDINGS
 
 
 def test_a_run_of_nothing_has_empty_tables(tmp_path: Path) -> None:
     found = analysis(Plan(np.arange(3) / 20, unseen=(0, 1, 2)), tmp_path)
-    for table, made in RESULT_BUILDERS:
-        table.check(made(found))
+    for table, result in found.iterate_results():
+        table.check(result)
     assert found.sustainable.low_per_s is None
     assert found.explanation.startswith("The sustainable rate is not decided")
     assert "fewer than 20 pods" in found.explanation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -10,50 +10,10 @@ import polars as pl
 from workbench.core.formats import format_seconds
 from workbench.core.tables import Table
 from workbench.runs import run_folder
+from workbench.scaletest import tables
 from workbench.scaletest.analysis.headline import build_answer, build_explanation, describe_decisions
 from workbench.scaletest.analysis.run_figures import RunFigures
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.tables import (
-    CALLS,
-    FLOW,
-    GANGS,
-    GPUS,
-    LIMITS,
-    MILESTONES,
-    OBSTACLES,
-    PODS,
-    QUANTILES,
-    RAMP,
-    ROOM,
-    SERVERS,
-    SHARES,
-    STARTUP,
-    STEPS,
-    SUSTAINED,
-    UNFINISHED,
-    VALIDITY,
-)
-
-RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = (
-    (PODS, lambda analysis: analysis.pods),
-    (MILESTONES, lambda analysis: analysis.milestones),
-    (STEPS, lambda analysis: analysis.steps),
-    (QUANTILES, lambda analysis: analysis.quantiles),
-    (SHARES, lambda analysis: analysis.shares),
-    (FLOW, lambda analysis: analysis.flow),
-    (RAMP, lambda analysis: analysis.ramp),
-    (SUSTAINED, lambda analysis: analysis.sustained),
-    (LIMITS, lambda analysis: analysis.limits),
-    (OBSTACLES, lambda analysis: analysis.obstacles),
-    (UNFINISHED, lambda analysis: analysis.unfinished),
-    (CALLS, lambda analysis: analysis.calls),
-    (SERVERS, lambda analysis: analysis.servers),
-    (STARTUP, lambda analysis: analysis.startup),
-    (GPUS, lambda analysis: analysis.gpus),
-    (ROOM, lambda analysis: analysis.room.to_table()),
-    (GANGS, lambda analysis: analysis.gangs),
-    (VALIDITY, lambda analysis: analysis.validity),
-)
 
 
 class Analysis(RunFigures):
@@ -75,6 +35,27 @@ class Analysis(RunFigures):
             return f"{describe_decisions(self)}; the files do not contain a rate."
         return build_explanation(self)
 
+    def iterate_results(self) -> Iterator[tuple[Table, pl.DataFrame]]:
+        """The result tables of a run's folder, in their order there."""
+        yield tables.PODS, self.pods
+        yield tables.MILESTONES, self.milestones
+        yield tables.STEPS, self.steps
+        yield tables.QUANTILES, self.quantiles
+        yield tables.SHARES, self.shares
+        yield tables.FLOW, self.flow
+        yield tables.RAMP, self.ramp
+        yield tables.SUSTAINED, self.sustained
+        yield tables.LIMITS, self.limits
+        yield tables.OBSTACLES, self.obstacles
+        yield tables.UNFINISHED, self.unfinished
+        yield tables.CALLS, self.calls
+        yield tables.SERVERS, self.servers
+        yield tables.STARTUP, self.startup
+        yield tables.GPUS, self.gpus
+        yield tables.ROOM, self.room.to_table()
+        yield tables.GANGS, self.gangs
+        yield tables.VALIDITY, self.validity
+
 
 def analyse_run(folder: str | Path) -> Analysis:
     """Analyse a run folder that has its raw tables."""
@@ -85,8 +66,8 @@ def conclude_run(folder: str | Path) -> Analysis:
     """Analyse a run, and write the result tables and the verdict into its folder."""
     analysis = analyse_run(folder)
     run = run_folder.load_run(analysis.folder)
-    for table, build in RESULT_BUILDERS:
-        run.write_table(table, build(analysis))
+    for table, result in analysis.iterate_results():
+        run.write_table(table, result)
     run.conclude(
         "invalid" if analysis.reasons else "valid",
         analysis.reasons,

@@ -87,12 +87,6 @@ from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import RunConditions
 from workbench.scaletest.scenario.scenario_file import DEFAULT_SCHEDULER
-from workbench.scaletest.tables import (
-    MILESTONES,
-    NODE_CHANGES,
-    SERVERS,
-    SUSTAINED,
-)
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ class RunFigures:
 
     def _read_nodes(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Tables NODES, NODE_CHANGES and HOLDINGS; nodes that took pods of the run were open to them."""
-        changes = correct_closed_nodes(self.read_raw_table(NODE_CHANGES), self.pods)
+        changes = correct_closed_nodes(self.read_raw_table(tables.NODE_CHANGES), self.pods)
         return self.nodes, changes, self.read_raw_table(tables.HOLDINGS)
 
     @cached_property
@@ -226,7 +220,7 @@ class RunFigures:
     def milestones(self) -> pl.DataFrame:
         """Table MILESTONES."""
         if self.imported:
-            return self.read_raw_table(MILESTONES)
+            return self.read_raw_table(tables.MILESTONES)
         return build_milestones(self.schedule, self.submissions, self.transitions, self.pods)
 
     @cached_property
@@ -273,7 +267,7 @@ class RunFigures:
         rate = self.sustainable
         ends = {"low_per_s": rate.low_per_s, "high_per_s": rate.high_per_s, "level": CONFIDENCE_LEVEL}
         about = {"simulated_nodes": self.conditions.simulated_nodes, "reason": rate.reason}
-        return SUSTAINED.frame([{"unit": "pods/s", **ends, **about}])
+        return tables.SUSTAINED.frame([{"unit": "pods/s", **ends, **about}])
 
     @cached_property
     def stops(self) -> list[Pause]:
@@ -363,46 +357,26 @@ class RunFigures:
     @property
     def findings(self) -> list[str]:
         """Sentences on what held work back or delayed it, what the API server did, and what the cluster says."""
-        pressure = (
-            []
-            if self.imported
-            else describe_pressure(
-                self.submissions,
-                self.read_raw_table(tables.REQUESTS),
-                self.pressure,
-                saturated=describe_saturation(self.read_load()) is not None,
-            )
-        )
-        return [
-            *self._describe_node_changes(),
-            *self._describe_replay(),
-            *dict.fromkeys([*(f"{describe_pause(stop)}." for stop in self.stops), *self.limits["sentence"]]),
-            *pressure,
-            *describe_obstacles(self.obstacles),
-        ]
+        sentences = []
+        if self.conditions.node_changes:
+            planned = "As planned, " + "; ".join(self.conditions.node_changes)
+            if self.gpus.height:
+                seen = self.gpus["capacity"].sort()
+                planned += f": there were {seen[0]:g} to {seen[-1]:g} GPUs to place pods on"
+            sentences.append(f"{planned}.")
+        sentences += [part.sentence for part in (self.replay, self.queue) if part is not None]
+        sentences += dict.fromkeys([*(f"{describe_pause(stop)}." for stop in self.stops), *self.limits["sentence"]])
+        if not self.imported:
+            saturated = describe_saturation(self.read_load()) is not None
+            requests = self.read_raw_table(tables.REQUESTS)
+            sentences += describe_pressure(self.submissions, requests, self.pressure, saturated=saturated)
+        return [*sentences, *describe_obstacles(self.obstacles)]
 
     @cached_property
     def replay(self) -> TraceFidelity | None:
         """How true the replay is to its trace; null if no trace was replayed."""
         speed = self.conditions.replay_speed
         return None if speed is None else measure_trace_fidelity(self.schedule, self.pods, speed)
-
-    def _describe_node_changes(self) -> list[str]:
-        """Describe what was planned to happen to the nodes, and what of it was seen in their GPUs."""
-        if not self.conditions.node_changes:
-            return []
-        planned = "As planned, " + "; ".join(self.conditions.node_changes)
-        if not self.gpus.height:
-            return [f"{planned}."]
-        seen = self.gpus["capacity"].sort()
-        return [f"{planned}: there were {seen[0]:g} to {seen[-1]:g} GPUs to place pods on."]
-
-    def _describe_replay(self) -> list[str]:
-        """Describe what a replayed trace held, and how long its pods waited beside a simulated queue."""
-        if self.replay is None:
-            return []
-        queue = self.queue
-        return [self.replay.sentence, *([] if queue is None else [queue.sentence])]
 
     @cached_property
     def queue(self) -> QueueComparison | None:
@@ -430,7 +404,7 @@ class RunFigures:
     @property
     def servers(self) -> pl.DataFrame:
         """Table SERVERS."""
-        return SERVERS.frame(build_component_table(self.pressure))
+        return tables.SERVERS.frame(build_component_table(self.pressure))
 
     @property
     def startup(self) -> pl.DataFrame:
