@@ -18,7 +18,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from workbench.console.tables import format_table
 from workbench.core import files, locks
-from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.errors import ConfigError, InputError, RunFailedError, refuse_os_errors
 from workbench.core.files import default_out
 from workbench.core.schema import FiniteModel, read_model_file
 from workbench.indicators.analysis import effects, version_search
@@ -150,13 +150,9 @@ def start_bisection(
             )
     name = f"bisect-{plan.package}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     folder = (default_out() if out is None else Path(out)).absolute() / name
-    try:
+    with refuse_os_errors("cannot make the folder", folder, do="choose another with --out DIR", error_type=ConfigError):
         solved.write(folder / STACKS)
         write_plan(folder, plan)
-    except OSError as error:
-        raise ConfigError(
-            "cannot make the folder", where=folder, found=error.strerror, do="choose another with --out DIR"
-        ) from error
     return replace(bisection, folder=folder)
 
 

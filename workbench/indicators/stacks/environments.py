@@ -27,7 +27,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from workbench.core import files
-from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError, refuse_os_errors
 from workbench.core.files import cache_folder
 from workbench.indicators.stacks import uv_tool
 from workbench.indicators.stacks.package_index import this_platform, this_python_version
@@ -348,16 +348,14 @@ def _lock_folder(folder: Path) -> Iterator[int]:
     """
     import fcntl
 
-    try:
+    with refuse_os_errors(
+        "cannot create environments here",
+        folder.parent,
+        do="set XDG_CACHE_HOME to a writable folder",
+        error_type=ConfigError,
+    ):
         folder.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder.parent / f".{folder.name}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(
-            "cannot create environments here",
-            where=folder.parent,
-            found=error.strerror,
-            do="set XDG_CACHE_HOME to a writable folder",
-        ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield handle

@@ -27,7 +27,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, pl
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.errors import ConfigError, InputError, RunFailedError, refuse_os_errors
 from workbench.core.redaction import strip_user_info
 from workbench.indicators.stacks.uv_tool import Sources
 
@@ -406,7 +406,7 @@ def _fetch_page(url: str) -> list[Wheel] | None:
     if urlsplit(url).scheme == "file":
         # Wheels of an index in a folder: by its index.html, else by its files; null if there is no such folder.
         folder = _local_path(url)
-        try:
+        with refuse_os_errors("cannot read the local index", folder):
             page = folder / "index.html"
             if page.is_file():
                 with page.open("rb") as file:
@@ -415,8 +415,6 @@ def _fetch_page(url: str) -> list[Wheel] | None:
                         for wheel in _parse_response(_read_text(file, str(page)), "text/html", url, str(page))
                     ]
             return _list_folder_wheels(folder, folder.name) if folder.is_dir() else None
-        except OSError as error:
-            raise InputError("cannot read the local index", where=folder, found=error.strerror) from error
     request, safe = _build_request(url, "GET")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone, see _request

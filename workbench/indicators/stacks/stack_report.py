@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.console.tables import format_table
 from workbench.core import files, formats
-from workbench.core.errors import ConfigError, InputError
+from workbench.core.errors import ConfigError, InputError, refuse_os_errors
 from workbench.core.formats import cut_text
 from workbench.core.redaction import strip_user_info
 from workbench.indicators.stacks.environments import Environment
@@ -309,11 +309,9 @@ def write_stack_folders(stacks: StackSet, folder: str | Path) -> list[Path]:
     written = []
     for number, stack in enumerate(stacks.stacks):
         place = Path(folder) / str(number)
-        try:
+        with refuse_os_errors("cannot write the stacks", place, error_type=ConfigError):
             files.write_text(place / "requirements.txt", stack.lock)
             files.write_text(place / "pylock.toml", format_pylock(stack))
-        except OSError as error:
-            raise ConfigError("cannot write the stacks", where=place, found=error.strerror) from error
         written.append(place)
     return written
 
@@ -336,7 +334,5 @@ def write_stack_report(stacks: StackSet, places: Sequence[Path], path: str | Pat
         ],
         "rejected": [rejection.model_dump() for rejection in stacks.rejected],
     }
-    try:
+    with refuse_os_errors("cannot write the report", path, error_type=ConfigError):
         return files.write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise ConfigError("cannot write the report", where=path, found=error.strerror) from error
