@@ -121,12 +121,25 @@ def _compare_stacks(*, predicted: bool) -> Callable[[Rows], Rows]:
     return select
 
 
+def _select_estimates(*, is_beyond: bool) -> Callable[[Rows], Rows]:
+    """Estimates of more GPUs than the sweep had, or of as many; `of` is the model on a GPU type, where it is known."""
+
+    def select(rows: Rows) -> Rows:
+        return [
+            row | {"of": f", {row['served']}" if row["served"] else ""}
+            for row in rows
+            if row["gpus"] is not None and (row["gpus"] > row["test_gpus"]) is is_beyond
+        ]
+
+    return select
+
+
 SPEEDUP, SIZING, INDICATORS, SCALETEST, CAPACITY = "speedup", "sizing", "indicators", "scaletest", "capacity"
 _SPEEDUP_RUNS = ("speedup", "fleet")
 _APPLICATION = (SPEEDUP, "application {app_name}", "time on the candidate", "s")
 _QUERY_TIME = (SPEEDUP, "query {query}", "time on the candidate", "s")
 _QUERY_RATIO = (SPEEDUP, "query {query}", "ratio", "times")
-_GPUS = (SIZING, "{target}, {load:g} {load_unit}", "GPUs", "GPUs")
+_GPUS = (SIZING, "{target}, {load:g} {load_unit}{of}", "GPUs", "GPUs")
 _LATENCY = (SIZING, "{target}, {driven_load:.4g} {load_unit} on {gpus} GPUs", "latency", "s")
 _MIX_RATIO = (INDICATORS, "{stack} over {over}", "ratio over the mix", "times")
 _METRIC_RATIO = (INDICATORS, "{stack} over {baseline}", "ratio of {metric}", "times")
@@ -147,7 +160,7 @@ FORECAST_SOURCES = (
     # Of more GPUs than were measured: within the measured ones it is no forecast.
     Source(
         *_GPUS, ("sizing",), tables.INPUT_ESTIMATES, "gpus", "gpus_low", "gpus_high",
-        None, _keep(lambda row: row["gpus"] is not None and row["gpus"] > row["test_gpus"]),
+        None, _select_estimates(is_beyond=True),
     ),
     Source(
         *_MIX_RATIO, ("indicators",), tables.INPUT_RECOMMENDATIONS, "ratio", "low", "high",
@@ -167,7 +180,7 @@ OUTCOME_SOURCES = (
     # The load was reached on the GPUs that were measured.
     Source(
         *_GPUS, ("sizing",), tables.INPUT_ESTIMATES, "gpus", "gpus_low", "gpus_high",
-        None, _keep(lambda row: row["gpus"] is not None and row["gpus"] <= row["test_gpus"]), _read_sweep_time,
+        None, _select_estimates(is_beyond=False), _read_sweep_time,
     ),
     Source(
         *_LATENCY, ("sizing",), tables.INPUT_VERIFICATION, "value_s", "low_s", "high_s", read_time=_read_sweep_time,

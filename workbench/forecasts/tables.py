@@ -134,6 +134,7 @@ INPUT_ESTIMATES = Table(
         Column("gpus_low", "float", "Lower end.", nullable=True),
         Column("gpus_high", "float", "Upper end.", nullable=True),
         Column("reason", "str", "Assumptions and missing data.", nullable=True),
+        Column("served", "str", "Model and GPU type, where they are known.", nullable=True, added=True),
     ),
 )
 INPUT_STEPS = Table(

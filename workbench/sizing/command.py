@@ -8,6 +8,7 @@ from workbench.sizing.commands.calibrate import calibrate
 from workbench.sizing.commands.estimate import estimate, verify
 from workbench.sizing.commands.import_ import import_
 from workbench.sizing.commands.manifests import manifests
+from workbench.sizing.commands.predict import predict
 from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
 
@@ -24,6 +25,7 @@ app = build_group(
 app.command(cls=ModelCommand)(calc)
 app.command(cls=ModelCommand)(run)
 app.command()(estimate)
+app.command(cls=ModelCommand)(predict)
 app.command()(verify)
 app.command(cls=ModelCommand)(simulate)
 app.command(cls=ModelCommand)(calibrate)

@@ -101,6 +101,9 @@ class SweepConfig(StrictModel):
         {}, "Header, and the environment variable of its value. Repeatable.", "Service", metavar="HEADER=VARIABLE"
     )
     gpus: int = setting(1, "GPUs that serve it.", "Service", ge=1, le=100_000)
+    gpu_type: str = setting(
+        "", "Type of its GPUs, as predictions name it: h100_sxm. They are scored by it.", "Service", max_length=40
+    )
     simulated: bool = setting(False, "Mark the results as simulated.", "Service")
     metrics_url: str = setting(
         "", "Prometheus metrics of the server, sampled during the load: http://HOST:PORT/metrics.", "Service"
@@ -241,6 +244,11 @@ class SweepConfig(StrictModel):
     def host(self) -> str:
         """Host of the URL; empty for a function."""
         return urlsplit(self.url).hostname or ""
+
+    @property
+    def served(self) -> str:
+        """Model and GPU type, as forecasts name them; empty where one is not known."""
+        return f"{self.model} on {self.gpu_type}" if self.model and self.gpu_type else ""
 
     @property
     def load_means(self) -> str:

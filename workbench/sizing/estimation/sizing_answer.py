@@ -391,6 +391,7 @@ def compute_answer(
     draws: int = 500,
     seed: int = 0,
     server_metrics: pl.DataFrame | None = None,
+    served: str = "",
 ) -> SizingAnswer:
     """How many GPUs does the load need, so that every goal is met?
 
@@ -410,6 +411,8 @@ def compute_answer(
         Resamples of the intervals, start of the random numbers.
     server_metrics
         Table of that name; it names what binds, and changes no number.
+    served
+        Model and GPU type, for the ledger of forecasts; empty where they are not known.
 
     Raises
     ------
@@ -454,7 +457,7 @@ def compute_answer(
         load_unit=units[0],
         points=table,
         quantiles=quantiles,
-        estimates=_add_session_lengths(table_of_estimates, table),
+        estimates=_add_session_lengths(table_of_estimates.with_columns(served=pl.lit(served or None)), table),
         goodput=compute_goodput(requests, steps, table, goals, gpu_price_per_hour=gpu_price_per_hour),
         scaling=laws,
         simulated=bool(steps["simulated"].any()),

@@ -86,6 +86,7 @@ def estimate_sweeps(
         draws=draws,
         seed=seed,
         server_metrics=samples,
+        served=read[0][1].served,
     )
     if chosen.height < steps.height:
         answer = replace(answer, left_out=f"{steps.height - chosen.height} levels of another kind of load are excluded")

@@ -31,6 +31,7 @@ class Measurements:
 
     `verify`: Verifies a count; null when nothing can be driven.
     `server_metrics`: Table of that name; null in virtual time.
+    `served`: Model and GPU type; empty where they are not known.
     """
 
     requests: pl.DataFrame
@@ -44,6 +45,7 @@ class Measurements:
     config: SweepConfig | None = None
     verify: VerifyGpus | None = None
     server_metrics: pl.DataFrame | None = None
+    served: str = ""
 
 
 _TIMES_ALONE = (
@@ -113,6 +115,7 @@ def _load_sweep_folders(config: NotebookConfig) -> Measurements:
         notes=[f"A load is {read[0][0].record.load_means}.", *(f"{folder} was not finished." for folder in unfinished)],
         verify=_stored_verification(Path(config.sweep[0]), config),
         server_metrics=samples,
+        served=swept.served,
     )
 
 
@@ -223,4 +226,5 @@ def _measure_sweeps(
         unfinished,
         verify=verify_on_service if not unfinished else None,
         server_metrics=samples,
+        served=last.config.served,
     )

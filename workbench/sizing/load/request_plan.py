@@ -136,7 +136,10 @@ def hash_numbers(*numbers: int) -> int:
     return zlib.crc32(repr(numbers).encode()) << 8 | zlib.crc32(repr(numbers[::-1]).encode()) & 255
 
 
-def _draw_lognormal(draw: random.Random, mean: float, cv: float) -> int:
+def draw_token_count(draw: random.Random, mean: float, cv: float) -> int:
+    """Draw a length in tokens from a lognormal distribution; the mean where it does not vary."""
+    if not cv:
+        return max(1, round(mean))
     variance = math.log1p(cv**2)
     return max(1, round(draw.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))))
 
@@ -209,7 +212,7 @@ class Prompts(msgspec.Struct, frozen=True):
         if self.output_tokens is None or not self.output_cv:
             return self.output_tokens
         draw = random.Random(f"{self.seed}/answer/{item}")  # noqa: S311 - not used for secrets
-        return _draw_lognormal(draw, self.output_tokens, self.output_cv)
+        return draw_token_count(draw, self.output_tokens, self.output_cv)
 
     def iterate_items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
         """Iterate over item numbers and texts of the requests of one process in a step.
@@ -285,9 +288,7 @@ class Prompts(msgspec.Struct, frozen=True):
         return " ".join(parts)
 
     def _draw_length(self, draw: random.Random) -> int:
-        if self.tokens_cv == 0:
-            return max(1, round(self.tokens))
-        return _draw_lognormal(draw, self.tokens, self.tokens_cv)
+        return draw_token_count(draw, self.tokens, self.tokens_cv)
 
     def _prefix_text(self, text: str, name: str) -> str:
         if not self.unique_prefix:
