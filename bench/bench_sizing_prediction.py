@@ -1,12 +1,13 @@
 """Does a measured anchor correct a prediction? Services of known truth: AISimulate with other kernels than it believes.
 
-    python -m bench.bench_sizing_prediction [--first 0] [--worlds 10] [--out FOUND.jsonl]
+    python -m bench.bench_sizing_prediction [--first 0] [--worlds 10] [--alike] [--out FOUND.jsonl]
 
 A world is a copy of AISimulate's tables in which kernels take other times: as far off, shared by both GPU types and by
 type, as the services that were measured on GPUs (`published_errors.json`). There, three levels are measured on one GPU
 type, and the largest load on the other is the truth. The prediction has the tables as they are, and the three levels.
 Scored: whether the predicted upper end is enough, how many times the true number it is, and whether the interval
-without an anchor covers the truth.
+without an anchor covers the truth. With `--alike` the kernels are off alike on both types, and the interval is the
+scatter of the levels alone: what could be had if GPU types did not differ.
 No timing is measured.
 """
 
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.special import stdtrit
 
 from bench import shape
 from workbench.sizing.config import Goal, SweepConfig, build_sweep_config
@@ -36,6 +38,7 @@ from workbench.sizing.prediction.predicted_sweep import TimeFactors, predict_ste
 from workbench.sizing.prediction.time_error import (
     PUBLISHED,
     Z_90,
+    Anchor,
     FactorRange,
     TimeErrors,
     fit_anchor,
@@ -74,7 +77,7 @@ class World:
     factors: dict[str, dict[str, float]]
 
 
-def build_world(seed: int, predictor: Predictor) -> World:
+def build_world(seed: int, predictor: Predictor, *, is_alike: bool = False) -> World:
     """The world of a seed: a service as far from the prediction as the measured ones are, on two GPU types."""
     draw = random.Random(f"prediction/{seed}")
     model, source, target, tensor = CASES[seed % len(CASES)]
@@ -90,6 +93,8 @@ def build_world(seed: int, predictor: Predictor) -> World:
             of_type = draw.gauss(0, published["log_spread"][phase][kind] / math.sqrt(2))
             for family in FAMILIES:
                 own[f"{phase}/{family}"] = math.exp(shared + of_type + draw.gauss(0, FAMILY_SPREAD))
+    if is_alike:
+        factors[target] = factors[source]
     input_tokens, output_tokens = draw.choice([(512, 256), (1024, 256), (2048, 128), (4096, 256)])
     goal = draw.choice(["runtime p95<={}", "itl p95<={}ms"])
     return World(seed, model, source, target, tensor, goal, input_tokens, output_tokens, factors)
@@ -131,7 +136,7 @@ def scale_latency(table: Any, family: str, factors: dict[str, float]) -> Any:
     return table.set_column(at, table.schema.field(at), scaled)
 
 
-def play(world: World, predictor: Predictor) -> dict[str, Any]:
+def play(world: World, predictor: Predictor, *, is_alike: bool = False) -> dict[str, Any]:
     """Measure, correct, predict; the row of a world."""
     with tempfile.TemporaryDirectory(dir=predictor.folder.parent) as scratch:
         folder = Path(scratch) / "site"
@@ -162,7 +167,8 @@ def play(world: World, predictor: Predictor) -> dict[str, Any]:
             load = 600.0
             architecture = predictor.find_architecture(target.gpu)
             true = _predict(truth, target, config, load, EXACT)
-            corrected = _predict(predictor, target, config, load, anchor.carry_to(target.gpu, architecture))
+            errors = narrow_errors(anchor) if is_alike else anchor.carry_to(target.gpu, architecture)
+            corrected = _predict(predictor, target, config, load, errors)
             alone = _predict(predictor, target, config, load, load_published_errors("vllm"))
     kind = "same" if anchor.architecture == architecture else "other"
     return {
@@ -177,6 +183,16 @@ def play(world: World, predictor: Predictor) -> dict[str, Any]:
         "alone": [alone[name] for name in ("gpus_low", "gpus", "gpus_high")],
         "factors": [round(anchor.errors.prefill.value, 3), round(anchor.errors.decode.value, 3)],
     }
+
+
+def narrow_errors(anchor: Anchor) -> TimeErrors:
+    """The anchor's factors with the t interval of a further level, by the levels' own scatter."""
+    ranges = []
+    for factor, name in ((anchor.errors.prefill, "ttft_s"), (anchor.errors.decode, "itl_s")):
+        left = (anchor.levels[f"measured_{name}"] / anchor.levels[f"corrected_{name}"]).log()
+        half = float(stdtrit(len(left) - 1, 0.95)) * float(str(left.std())) * math.sqrt(1 + 1 / len(left))
+        ranges.append(FactorRange(factor.value, factor.value * math.exp(-half), factor.value * math.exp(half)))
+    return TimeErrors(ranges[0], ranges[1], "the scatter of the levels")
 
 
 def _build_config(world: World, goal: str) -> SweepConfig:
@@ -226,12 +242,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--worlds", type=int, default=10)
+    parser.add_argument("--alike", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     rows = []
     with open_predictor(shape.say) as predictor:
         for seed in range(given.first, given.first + given.worlds):
-            rows.append(play(build_world(seed, predictor), predictor))
+            world = build_world(seed, predictor, is_alike=given.alike)
+            rows.append(play(world, predictor, is_alike=given.alike))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
             if given.out is not None:
                 given.out.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -332,7 +332,8 @@ def _format_range(row: dict[str, Any]) -> str:
 
 def _describe_simulated_service(service: Service) -> str:
     scale = "" if service.time_scale is None else f", at {service.time_scale:g} of its times: rates are of that service"
-    return f"Simulated: the service of the sizing run{scale}."
+    named = f", {service.served}" if service.served else ""
+    return f"Simulated: the service of the sizing run{named}{scale}."
 
 
 def _format_law_reach(law: ScalingLaw, serving: ServiceLoad) -> str:

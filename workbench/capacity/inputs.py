@@ -180,6 +180,7 @@ class Service:
     `asked`, `recommended`: the load that the run was asked for, and the GPUs that it recommends; null: not known.
     `session_s`: mean length of a session of users; null without sessions.
     `time_scale`: factor on all times of a simulated service; null: not known, or none.
+    `served`: model and GPU type; empty where they are not known.
     """
 
     opened: InputRun
@@ -194,6 +195,7 @@ class Service:
     recommended: int | None = None
     session_s: float | None = None
     time_scale: float | None = None
+    served: str = ""
 
     @property
     def load_name(self) -> str:
@@ -286,6 +288,7 @@ def load_service(folder: str, *, accept_invalid: bool) -> Service:
         None if recommended is None else int(recommended),
         estimate["session_s"],
         next(iter(steps["time_scale"].drop_nulls()), None),
+        str(estimate["served"] or ""),
     )
 
 

@@ -190,6 +190,7 @@ INPUT_ESTIMATES = Table(
         _figure_column("capacity_high", "Upper end."),
         Column("binding", "bool", "The target that needs the most GPUs."),
         Column("reason", "str", "Why there is no capacity.", nullable=True),
+        Column("served", "str", "Model and GPU type, where they are known.", nullable=True, added=True),
         Column("verdict", "str", "at least: capacity_low is all that is known of it.", nullable=True, added=True),
         _added_column("load", "Load that the run was asked for.", ""),
         _added_column("gpus", "GPUs for it, the estimate.", "GPUs"),

@@ -19,7 +19,8 @@ ReadyFile = Annotated[Path | None, typer.Option(help="File that gets the URL onc
 @take_options_from(
     "workbench.sizing.simulation.cluster_model:Service",
     groups={
-        "Server": "gpus slots prefill_tokens_per_s decode_base_s decode_per_sequence_s router cache_tokens admission",
+        "Server": "gpus gpu_type model slots prefill_tokens_per_s decode_base_s decode_per_sequence_s router "
+        "cache_tokens admission",
         "Requests": "calls input_tokens input_cv output_tokens output_cv tool_s tool_cv shared_s",
     },
     defaults="model",
@@ -37,6 +38,8 @@ def simulate(
     It speaks the protocol of the NeMo Agent Toolkit (POST /generate/full) and that of OpenAI (/v1/chat/completions), so
     this tool, the toolkit's calculator and other load tools can drive it. /stat reports the server's own counts: in
     flight, peak, served, latencies, and how late its answers were.
+
+    With --gpu-type and --model its times are those predicted for that GPU type (one replica on each, vLLM).
 
     Example: workbench sizing simulate --gpus 2 --slots 8 --port 8400
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ def _measure_virtual(config: NotebookConfig) -> Measurements:
         notes=["No request was sent; the same seed gives the same figures.", *([_TIMES_ALONE] if swept.trace else [])],
         service=service,
         config=swept,
+        served=service.served,
         verify=lambda gpus: virtual_time.simulate_verification(service, swept, config.load, gpus),
     )
 
@@ -174,7 +175,8 @@ def _measure_simulator(config: NotebookConfig, watcher: SweepWatcher, stack: con
     )
     faster = f"the simulator runs {1 / scale:g} times as fast as described, and {shorter}"
     note = f"Requests were sent: {faster}."
-    return _measure_sweeps(sweeps, config, goals, None, watcher, "simulated, over HTTP in real time", [note])
+    measured = _measure_sweeps(sweeps, config, goals, None, watcher, "simulated, over HTTP in real time", [note])
+    return replace(measured, served=config.simulated_service.served)
 
 
 def _measure_sweeps(

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from workbench.core.schema import StrictModel
+from workbench.sizing.simulation import gpu_services
 
 Router = Literal["least", "round_robin", "random", "session"]
 EPSILON_TOKENS = 1e-9
@@ -33,9 +34,17 @@ class Service(StrictModel):
     --------
     >>> Service(gpus=4, slots=16).gpus
     4
+    >>> Service(gpu_type="h100_sxm", model="Qwen/Qwen3-8B", slots=64).slots
+    64
     """
 
     gpus: int = Field(default=1, ge=1, le=4096, description="GPUs, each with one model replica.")
+    gpu_type: str = Field(
+        default="",
+        max_length=40,
+        description="GPU type such as h100_sxm: slots, prefill, decode and cache are those predicted for it.",
+    )
+    model: str = Field(default="", max_length=300, description="Model on it, such as Qwen/Qwen3-32B-FP8.")
     slots: int = Field(default=16, ge=1, le=100_000, description="Maximum batch size of a GPU, in sequences.")
     prefill_tokens_per_s: float = Field(default=40_000, gt=0, description="Prefill rate of a GPU.")
     decode_base_s: float = Field(default=0.004, gt=0, description="Fixed part of a decode step, in seconds.")
@@ -61,6 +70,21 @@ class Service(StrictModel):
         description="Maximum concurrent workflows (nat serve: 8); unlimited by default.",
     )
     seed: int = Field(default=0, ge=0, description="Random seed.")
+
+    @property
+    def served(self) -> str:
+        """Model and GPU type; empty for a service that nobody has."""
+        return f"{self.model} on {self.gpu_type}" if self.gpu_type else ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_fitted_fields(cls, values: Any) -> Any:
+        """What is not given is that of the GPU type."""
+        gpu_type = values.get("gpu_type") if isinstance(values, dict) else None
+        if not isinstance(gpu_type, str) or not gpu_type:
+            return values
+        model = str(values.get("model") or gpu_services.DEFAULT_MODEL)
+        return gpu_services.find_fitted_fields(gpu_type, model) | values | {"model": model}
 
 
 @dataclass(slots=True, eq=False)
