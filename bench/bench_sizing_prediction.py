@@ -7,7 +7,7 @@ type, as the services that were measured on GPUs (`published_errors.json`). Ther
 type, and the largest load on the other is the truth. The prediction has the tables as they are, and the three levels.
 Scored: whether the predicted upper end is enough, how many times the true number it is, and whether the interval
 without an anchor covers the truth. With `--alike` the kernels are off alike on both types, and the interval is the
-scatter of the levels alone: what could be had if GPU types did not differ.
+scatter of the levels alone: what is known if GPU types do not differ, as of a sweep on the same type.
 No timing is measured.
 """
 
@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
 from bench import shape
 from workbench.sizing.config import Goal, SweepConfig, build_sweep_config
@@ -38,7 +37,6 @@ from workbench.sizing.prediction.predicted_sweep import TimeFactors, predict_ste
 from workbench.sizing.prediction.time_error import (
     PUBLISHED,
     Z_90,
-    Anchor,
     FactorRange,
     TimeErrors,
     fit_anchor,
@@ -167,7 +165,7 @@ def play(world: World, predictor: Predictor, *, is_alike: bool = False) -> dict[
             load = 600.0
             architecture = predictor.find_architecture(target.gpu)
             true = _predict(truth, target, config, load, EXACT)
-            errors = narrow_errors(anchor) if is_alike else anchor.carry_to(target.gpu, architecture)
+            errors = anchor.errors if is_alike else anchor.carry_to(target.gpu, architecture)
             corrected = _predict(predictor, target, config, load, errors)
             alone = _predict(predictor, target, config, load, load_published_errors("vllm"))
     kind = "same" if anchor.architecture == architecture else "other"
@@ -183,16 +181,6 @@ def play(world: World, predictor: Predictor, *, is_alike: bool = False) -> dict[
         "alone": [alone[name] for name in ("gpus_low", "gpus", "gpus_high")],
         "factors": [round(anchor.errors.prefill.value, 3), round(anchor.errors.decode.value, 3)],
     }
-
-
-def narrow_errors(anchor: Anchor) -> TimeErrors:
-    """The anchor's factors with the t interval of a further level, by the levels' own scatter."""
-    ranges = []
-    for factor, name in ((anchor.errors.prefill, "ttft_s"), (anchor.errors.decode, "itl_s")):
-        left = (anchor.levels[f"measured_{name}"] / anchor.levels[f"corrected_{name}"]).log()
-        half = float(stdtrit(len(left) - 1, 0.95)) * float(str(left.std())) * math.sqrt(1 + 1 / len(left))
-        ranges.append(FactorRange(factor.value, factor.value * math.exp(-half), factor.value * math.exp(half)))
-    return TimeErrors(ranges[0], ranges[1], "the scatter of the levels")
 
 
 def _build_config(world: World, goal: str) -> SweepConfig:

@@ -55,7 +55,7 @@ TIERS = (
     (r"workbench indicators (run|time|bisect|stacks|show|sync|export|collect|history)", "network"),
     (r"workbench (run|gallery)", "notebook"),
     (r"workbench speedup (?!profile)(?!.*--method seed)", "notebook"),
-    (r"workbench sizing calc --config_file", "network"),
+    (r"workbench sizing (calc --config_file|predict)", "network"),
     (r"workbench sizing (simulate|run|import|estimate|verify|manifests)", "notebook"),
     (r"workbench scaletest (cluster|run|compare)|workbench scaletest plan .*--cluster", "cluster"),
     (r"workbench ", QUICK),

@@ -117,6 +117,24 @@ def test_an_anchor_corrects_the_prediction(sizing: Sizing, tmp_path: Path) -> No
     assert "3 measured levels on h100_sxm x 1, vllm" in " ".join(found["details"])
 
 
+def test_an_anchor_of_another_server_is_refused_in_the_verdict(sizing: Sizing, tmp_path: Path) -> None:
+    config = build_sweep_config(
+        protocol="openai",
+        url="http://127.0.0.1:9",
+        model="a/model",
+        users=[2, 8],
+        simulated=True,
+        input_tokens=1000,
+        output_tokens=101,
+        output_cv=0.4,
+    )
+    folder = keep_sweep(tmp_path, config, SimulatedPredictor(decode_s=0.6))
+    words = (*ASKED, "--goal", "p95<=900", "--target-users", 300, "--out", tmp_path / "out")
+    code, out, _ = sizing(*words, "--anchor", f"h100_sxm={folder}")
+    assert code == 1
+    assert "invalid: the anchor's decode takes 60 times the predicted time" in out
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -196,6 +196,15 @@ def test_an_anchor_without_streams_is_refused() -> None:
         fit_anchor(SimulatedPredictor(), ONE, *first, config)  # type: ignore[arg-type]
 
 
+def test_an_anchor_that_something_else_holds_back_is_no_answer() -> None:
+    slow = SimulatedPredictor(decode_s=0.01 * 60)
+    anchor = fit_anchor(SimulatedPredictor(), ONE, *measure(slow, ONE))  # type: ignore[arg-type]
+    assert len(anchor.objections) == 1
+    assert "decode takes 60 times the predicted time" in anchor.objections[0]
+    usual = fit_anchor(SimulatedPredictor(), ONE, *measure(SimulatedPredictor(decode_s=0.012), ONE))  # type: ignore[arg-type]
+    assert usual.objections == []
+
+
 def test_published_errors_are_of_services_that_were_measured() -> None:
     for backend in ("vllm", "sglang", "trtllm"):
         errors = load_published_errors(backend)

@@ -141,6 +141,7 @@ def predict(
             find_errors,
             prices=prices,
             currency=currency,
+            objections=correction.objections if correction is not None else (),
             on_progress=status.show,
         )
     folder = _store_prediction(found, correction, out)

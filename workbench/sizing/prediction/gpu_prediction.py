@@ -83,6 +83,7 @@ class GpuPrediction:
     """How many GPUs of which type, before one is owned.
 
     `table`: Table PREDICTIONS. `chosen`: The one to take; null where none is within the goals.
+    `objections`: Why the errors that it rests on are not known.
     """
 
     config: SweepConfig
@@ -90,6 +91,7 @@ class GpuPrediction:
     table: pl.DataFrame
     chosen: Candidate | None
     currency: str = ""
+    objections: tuple[str, ...] = ()
 
     @property
     def load_text(self) -> str:
@@ -129,8 +131,8 @@ class GpuPrediction:
         ]
         for (gpu,), rows in self.table.group_by("gpu", maintain_order=True):
             if rows["gpus_high"].null_count() == rows.height:
-                first = rows.row(0, named=True)
-                lines.append(f"{gpu}: {first['verdict']}: {first['reason']}.")
+                nearest = rows.sort("capacity", descending=True, nulls_last=True).row(0, named=True)
+                lines.append(f"{gpu}: {nearest['verdict']}: {nearest['reason']}.")
         prices = self.table.filter(self.table["gpus_high"].is_not_null())["cost_per_hour"]
         if prices.null_count():
             lines.append("Chosen by the number of GPUs: not all types have a price (--gpu-price TYPE=PRICE).")
@@ -138,11 +140,11 @@ class GpuPrediction:
 
     @property
     def reasons(self) -> list[str]:
-        """Why there is no answer; empty where there is one."""
+        """Why there is no answer, or none to rely on; empty where there is one."""
         if self.chosen is not None:
-            return []
+            return list(self.objections)
         rows = self.table.select("gpu", "tensor", "verdict", "reason").rows()
-        return [f"{gpu} x {tensor}: {verdict}: {reason}" for gpu, tensor, verdict, reason in rows]
+        return [*self.objections, *(f"{gpu} x {tensor}: {verdict}: {reason}" for gpu, tensor, verdict, reason in rows)]
 
     @property
     def estimates(self) -> pl.DataFrame:
@@ -177,13 +179,14 @@ def predict_gpus(
     *,
     prices: Mapping[str, float] | None = None,
     currency: str = "",
+    objections: Sequence[str] = (),
     on_progress: OnProgress,
 ) -> GpuPrediction:
     """Predict how many GPUs of each type a load needs, and choose the cheapest.
 
     `deployments`: Candidates by GPU type; of each type the one with the fewest GPUs at the slow end counts.
     `errors`: How far the prediction for a deployment may be off.
-    `prices`: Of a GPU for an hour, by type.
+    `prices`: Of a GPU for an hour, by type. `objections`: Why those errors are not known.
     """
     ladder = Ladder(sharpness=1.3, most_repeats=1, most_levels=MAX_LEVELS, largest=max(4.0, 2 * load))
     config = config.model_copy(update={"ladder": ladder})
@@ -223,7 +226,7 @@ def predict_gpus(
         default=None,
     )
     rows = [_build_row(candidate, config, costs.get(candidate.deployment), candidate is chosen) for candidate in found]
-    return GpuPrediction(config, load, PREDICTIONS.frame(rows), chosen, currency)
+    return GpuPrediction(config, load, PREDICTIONS.frame(rows), chosen, currency, tuple(objections))
 
 
 def _predict_expected(

@@ -29,6 +29,11 @@ Z_90 = 1.6448536269514722
 MAX_QUEUED_FACTOR = 3.0
 """Growth of the time to the first token, over the lowest level, from which on it is queueing, not prefill."""
 MIN_LEVELS = 2
+MIN_LEVELS_FOR_SCATTER = 3
+MIN_HALF_WIDTH = 0.02
+"""No factor is known better than within 2 %: steps have noise of their own. Chosen, not derived."""
+MAX_UNUSUAL_FACTOR = 2.0
+"""How far beyond the interval of measured services a factor may lie; chosen, not derived."""
 N_ROUNDS = 5
 """Rounds of the fit: each predicts all levels with the factors so far, and multiplies them by what is left."""
 
@@ -116,6 +121,20 @@ class Anchor:
     errors: TimeErrors
     levels: pl.DataFrame
 
+    @property
+    def objections(self) -> list[str]:
+        """Why the sweep says nothing of the GPU: its times are far from those of any measured service."""
+        published, told = load_published_errors(self.deployment.backend), []
+        for name in ("prefill", "decode"):
+            found, usual = getattr(self.errors, name).value, getattr(published, name)
+            if not usual.low / MAX_UNUSUAL_FACTOR <= found <= usual.high * MAX_UNUSUAL_FACTOR:
+                told.append(
+                    f"the anchor's {name} takes {found:.3g} times the predicted time, and measured services on "
+                    f"{self.deployment.backend} took {usual.low:.2g} to {usual.high:.2g} times: something else than "
+                    f"this GPU and server holds it back, or it is another model"
+                )
+        return told
+
     def carry_to(self, gpu: str, architecture: int) -> TimeErrors:
         """The errors on a GPU type, wider where it is another one than that of the sweep."""
         spreads = _read_published()["log_spread"]
@@ -145,8 +164,8 @@ def fit_anchor(
 
     Each round predicts all levels with the factors so far, with the lengths that were measured, and multiplies them by
     the geometric mean of what is left: queues and mixed steps are then those of the corrected service. Levels at which
-    the first token waits in a queue tell of decode alone. The intervals hold the scatter of the levels, or that of
-    measured services, whichever is larger.
+    the first token waits in a queue tell of decode alone. The intervals are those of a further level by the scatter of
+    these, or by that of measured services where there are fewer than three.
 
     Raises
     ------
@@ -190,13 +209,13 @@ def fit_anchor(
     for row, found in zip(rows, predicted, strict=True):
         row |= {f"corrected_{name}": found[name] for name in left}
     spreads = _read_published()["log_spread"]
-    ranges = [
-        FactorRange(value, value, value).widen(max(_spread(values), spreads[name]["same_gpu"]))
-        for name, value, values in (
-            ("prefill", factors.prefill, prefill_left),
-            ("decode", factors.decode, left["itl_s"]),
-        )
-    ]
+    ranges = []
+    for name, value, values in (
+        ("prefill", factors.prefill, prefill_left),
+        ("decode", factors.decode, left["itl_s"]),
+    ):
+        half = _half_width(values, spreads[name]["same_gpu"])
+        ranges.append(FactorRange(value, value * math.exp(-half), value * math.exp(half)))
     basis = (
         f"{len(levels)} measured levels on {deployment.name}: prefill {factors.prefill:.2g} times the predicted time, "
         f"decode {factors.decode:.2g} times"
@@ -209,9 +228,17 @@ def fit_anchor(
     )
 
 
-def _spread(values: Sequence[float]) -> float:
-    """Standard deviation of a further level's value around the mean of these; 0 for one alone."""
-    return statistics.stdev(values) * math.sqrt(1 + 1 / len(values)) if len(values) > 1 else 0.0
+def _half_width(left: Sequence[float], log_spread: float) -> float:
+    """Half of the 90 % interval of a further level, in logarithms: by the levels' scatter, a t interval.
+
+    `log_spread`: Standard deviation of measured services, which stands for the scatter of fewer than three levels.
+    """
+    from scipy.special import stdtrit
+
+    n = len(left)
+    if n < MIN_LEVELS_FOR_SCATTER:
+        return Z_90 * log_spread
+    return max(MIN_HALF_WIDTH, float(stdtrit(n - 1, 0.95)) * statistics.stdev(left) * math.sqrt(1 + 1 / n))
 
 
 def _measure_level(requests: pl.DataFrame, point: dict[str, Any]) -> dict[str, Any]:
