@@ -18,7 +18,7 @@ from workbench.sizing.prediction.aisimulate import Deployment
 class SimulatedPredictor:
     """Formulas in the place of `aisimulate.Predictor`; `faster` by GPU type, and `tensor` GPUs are as much faster."""
 
-    prefill_s: float = 0.0002
+    prefill_s: float = 0.000002
     decode_s: float = 0.01
     slower: float = 0.05
     faster: tuple[tuple[str, float], ...] = (("h100_sxm", 1.0), ("h200_sxm", 1.25), ("l40s", 0.15))

@@ -48,8 +48,8 @@ def predict(
 
 
 def capacity_by_formula(limit_s: float, prefill: float = 1.0, decode: float = 1.0) -> float:
-    """Users at which `SimulatedPredictor` takes this long: 0.2 s of prefill, 100 tokens of 10 ms."""
-    return ((limit_s - 0.2 * prefill) / (1.0 * decode) - 1) / 0.05
+    """Users at which `SimulatedPredictor` takes this long: 2 ms of prefill, 100 tokens of 10 ms."""
+    return ((limit_s - 0.002 * prefill) / (1.0 * decode) - 1) / 0.05
 
 
 def test_the_capacity_of_a_replica_is_that_of_the_formula() -> None:
@@ -62,7 +62,7 @@ def test_the_capacity_of_a_replica_is_that_of_the_formula() -> None:
 
 def test_the_interval_is_that_of_the_errors_and_its_upper_end_is_planned_with() -> None:
     errors = TimeErrors(FactorRange(1.0, 0.8, 1.25), FactorRange(1.0, 0.8, 1.25), "two factors")
-    row = predict(SimulatedPredictor(), "h100_sxm", errors=errors).table.row(0, named=True)
+    row = predict(SimulatedPredictor(), "h100_sxm", errors=errors, load=3000).table.row(0, named=True)
     # The goal is on the runtime, nearly all of it decoding: the slow end has its factor.
     assert row["capacity_low"] == pytest.approx(capacity_by_formula(6.0, decode=1.25), rel=0.05)
     assert row["capacity_high"] == pytest.approx(capacity_by_formula(6.0, decode=0.8), rel=0.05)
@@ -121,7 +121,7 @@ def test_a_slow_end_without_any_load_has_no_upper_end() -> None:
 
 def test_the_estimate_of_the_chosen_one_is_a_forecast() -> None:
     errors = TimeErrors(FactorRange(1.0, 0.8, 1.25), FactorRange(1.0, 0.8, 1.25), "two factors")
-    found = predict(SimulatedPredictor(), "h100_sxm", errors=errors)
+    found = predict(SimulatedPredictor(), "h100_sxm", errors=errors, load=3000)
     row = found.estimates.row(0, named=True)
     assert found.chosen is not None
     assert row["gpus_low"] < row["gpus"] < row["gpus_high"] == row["recommended"] == found.chosen.gpus_high
@@ -157,7 +157,7 @@ def measure(predictor: SimulatedPredictor, deployment: Deployment, levels: tuple
 
 
 def test_an_anchor_finds_the_factors_of_a_service() -> None:
-    truth = SimulatedPredictor(prefill_s=0.0002 * 1.6, decode_s=0.01 * 0.7)
+    truth = SimulatedPredictor(prefill_s=0.000002 * 1.6, decode_s=0.01 * 0.7)
     anchor = fit_anchor(SimulatedPredictor(), ONE, *measure(truth, ONE))  # type: ignore[arg-type]
     assert anchor.errors.prefill.value == pytest.approx(1.6, rel=0.02)
     assert anchor.errors.decode.value == pytest.approx(0.7, rel=0.02)

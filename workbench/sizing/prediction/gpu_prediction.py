@@ -291,16 +291,24 @@ def _read_capacity(answer: SizingAnswer, load: float) -> float | None:
 
 
 def _measure_prefill_share(sweep: PredictedSweep, capacity: float) -> float:
-    """Share of the time to the first token in the time of the binding goal, near the capacity."""
+    """Share of prefill in the time of the binding goal, near the capacity.
+
+    Between two tokens others are prefilled, too: for the share of the time that the replica prefills, which is the rate
+    of the requests times the prefill of one alone.
+    """
     row = sweep.answer.binding or sweep.answer.estimates.row(0, named=True)
     if row["metric"] in ("ttft", "ttfo"):
         return 1.0
+    points = sweep.answer.points.select("step", "load", "rate_per_s").sort("load").rows()
+    step, _, rate_per_s = min(points, key=lambda point: abs(point[1] - capacity))
+    alone, near = (sweep.requests.filter(sweep.requests["step"] == one) for one in (points[0][0], step))
+    prefill_s, ttft_s, runtime_s = (
+        float(str(table[name].mean())) for table, name in ((alone, "ttft_s"), (near, "ttft_s"), (near, "runtime_s"))
+    )
+    stalled: float = min(1.0, rate_per_s * prefill_s)
     if row["metric"] in ("itl", "gap"):
-        return 0.0
-    loads = sweep.answer.points.select("step", "load").rows()
-    step = min(loads, key=lambda pair: abs(pair[1] - capacity))[0]
-    sent = sweep.requests.filter(sweep.requests["step"] == step)
-    return float(str(sent["ttft_s"].mean())) / float(str(sent["runtime_s"].mean()))
+        return stalled
+    return (ttft_s + stalled * (runtime_s - ttft_s)) / runtime_s
 
 
 def _build_row(candidate: Candidate, config: SweepConfig, cost: float | None, is_chosen: bool) -> dict[str, Any]:

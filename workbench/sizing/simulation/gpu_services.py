@@ -14,7 +14,7 @@ _FITTED = ("slots", "prefill_tokens_per_s", "decode_base_s", "decode_per_sequenc
 
 @functools.cache
 def list_gpu_services() -> dict[tuple[str, str], dict[str, Any]]:
-    """Fitted fields of `Service` by GPU type and model; `simulated_over_predicted` is how far they are off."""
+    """Fitted fields of `Service` by GPU type and model, with how far the simulator is off by them."""
     services: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))["services"]
     return {(row["gpu_type"], row["model"]): row for row in services}
 
