@@ -149,7 +149,7 @@ def list_next_steps(answer: SizingAnswer, config: NotebookConfig | None = None) 
         missed = "" if targets is None else ", ".join(targets["target"].to_list())
         for_verdicts = f"Do not plan with {counted}: driven with its load, {missed} failed. Measure more GPU counts."
     elif verdicts == {"held"}:
-        service = "a service like the simulated one" if answer.simulated else "this service"
+        service = f"{answer.served or 'a service'} as simulated" if answer.simulated else "this service"
         # Command that writes the manifests, with the requests in flight (not the users) that one GPU carries.
         each = math.floor(estimate_in_flight_per_replica(row, answer.points, 1) or 0)
         command = f"workbench sizing manifests --gpus {gpus} --in-flight {each or 'N'}"

@@ -48,7 +48,7 @@ def test_each_target_is_estimated_and_the_binding_one_is_named() -> None:
     ("told", "said"),
     [
         ((), ("Verify {n} GPUs", "`workbench sizing verify SWEEP --gpus {n}`.")),
-        (("held", "held"), ("Plan with {n} GPUs", "a service like the simulated one", "`workbench sizing manifests ")),
+        (("held", "held"), ("Plan with {n} GPUs", "a service as simulated", "`workbench sizing manifests ")),
         (("held", "undecided"), ("Not decided whether {n} GPUs", "measure more requests")),
     ],
 )

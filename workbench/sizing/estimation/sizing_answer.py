@@ -207,6 +207,11 @@ class SizingAnswer:
         return find_recommended_gpus(self.estimates)
 
     @property
+    def served(self) -> str:
+        """Model and GPU type; empty where they are not known."""
+        return next(iter(self.estimates["served"].drop_nulls()), "")
+
+    @property
     def session_s(self) -> float | None:
         """Mean length of a session of users; null without sessions."""
         row = self.binding or (self.estimates.row(0, named=True) if self.estimates.height else {})
@@ -278,7 +283,7 @@ class SizingAnswer:
             if self.recommended is None
             else [f"No measured load misses {row['target']}: {_format_lower_bound(row)}." for row in self._loose_rows]
         )
-        rows = [self._describe_binding(), *loose]
+        rows = [self._describe_binding(), *loose, f"Served: {self.served}." if self.served else ""]
         return [text for text in (*rows, self._session_text(), self._describe_verification()) if text]
 
     def _describe_binding(self) -> str:
