@@ -145,18 +145,19 @@ def play(world: World, predictor: Predictor, *, is_alike: bool = False) -> dict[
                 Deployment(model=world.model, gpu=gpu, tensor=world.tensor) for gpu in (world.source, world.target)
             )
             levels = [4, 16, 48]
-            config = _build_config(world, "runtime p95<=1000")
+            # The service meets other requests than the prediction does.
+            met = _build_config(world, "runtime p95<=1000").model_copy(update={"seed": world.seed + 1000})
             measured = [
-                predict_step(truth, source, config, users, TimeFactors(), number=place)
+                predict_step(truth, source, met, users, TimeFactors(), number=place)
                 for place, users in enumerate(levels)
             ]
             requests = pl.concat([requests for requests, _ in measured])
             steps = pl.concat([step for _, step in measured])
-            anchor = fit_anchor(predictor, source, requests, steps, config)
+            anchor = fit_anchor(predictor, source, requests, steps, met)
             # A goal between the times of one user and of a full replica, as the truth has them.
             metric = "itl_s" if world.goal.startswith("itl") else "runtime_s"
             ends = [
-                float(str(predict_step(truth, target, config, users, TimeFactors())[0][metric].quantile(0.95)))
+                float(str(predict_step(truth, target, met, users, TimeFactors())[0][metric].quantile(0.95)))
                 for users in (2, 48)
             ]
             limit_s = math.sqrt(ends[0] * ends[1])
@@ -164,7 +165,7 @@ def play(world: World, predictor: Predictor, *, is_alike: bool = False) -> dict[
             config = _build_config(world, goal)
             load = 600.0
             architecture = predictor.find_architecture(target.gpu)
-            true = _predict(truth, target, config, load, EXACT)
+            true = _predict(truth, target, config.model_copy(update={"seed": met.seed}), load, EXACT)
             errors = anchor.errors if is_alike else anchor.carry_to(target.gpu, architecture)
             corrected = _predict(predictor, target, config, load, errors)
             alone = _predict(predictor, target, config, load, load_published_errors("vllm"))

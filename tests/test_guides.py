@@ -56,7 +56,7 @@ TIERS = (
     (r"workbench (run|gallery)", "notebook"),
     (r"workbench speedup (?!profile)(?!.*--method seed)", "notebook"),
     (r"workbench sizing (calc --config_file|predict)", "network"),
-    (r"workbench sizing (simulate|run|import|estimate|verify|manifests)", "notebook"),
+    (r"workbench sizing (simulate|run|import|estimate|verify|manifests|autoscale)", "notebook"),
     (r"workbench scaletest (cluster|run|compare)|workbench scaletest plan .*--cluster", "cluster"),
     (r"workbench ", QUICK),
 )

@@ -19,6 +19,7 @@ from workbench.core import samples
 OWN = {
     *("parameters.yaml", "thresholds.yaml", "limits.yaml", "changed.parquet", "logs"),
     *("pods.log", "runs/a", "h.json", "suites/*.json", "dumps/failed/loreId-3", "dumps/q/loreId-12", "out"),
+    "Qwen/Qwen3-32B-FP8",
 }
 OUT_OPTIONS = {
     "--out",

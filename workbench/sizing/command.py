@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.console.options import ModelCommand, build_group
+from workbench.sizing.commands.autoscale import autoscale
 from workbench.sizing.commands.calc import calc
 from workbench.sizing.commands.calibrate import calibrate
 from workbench.sizing.commands.estimate import estimate, verify
@@ -27,6 +28,7 @@ app.command(cls=ModelCommand)(run)
 app.command()(estimate)
 app.command(cls=ModelCommand)(predict)
 app.command()(verify)
+app.command(cls=ModelCommand)(autoscale)
 app.command(cls=ModelCommand)(simulate)
 app.command(cls=ModelCommand)(calibrate)
 app.command(name="import")(import_)

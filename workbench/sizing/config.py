@@ -21,6 +21,7 @@ from workbench.live.file_picker import Pick
 from workbench.live.form import FieldGroup, added_field
 from workbench.sizing.estimation import metrics
 from workbench.sizing.load.arrival_processes import ArrivalName
+from workbench.sizing.load.client_messages import CHAT_PROTOCOLS, VECTOR_PROTOCOLS, ProtocolName
 from workbench.sizing.load.level_ladder import Ladder
 from workbench.sizing.load.request_trace import TimeUnit, TraceReplay
 from workbench.sizing.load.session_plan import USUAL_ANSWER_TOKENS, USUAL_TOKENS_PER_S, SessionPlan
@@ -92,8 +93,11 @@ class SweepConfig(StrictModel):
     """Settings of a sweep: target, load levels, stop rule, limits, prompts."""
 
     url: str = setting("", "URL of the service; with http the whole address, {prompt} replaced in it.", "Service")
-    protocol: Literal["nat", "openai", "http", "function"] = setting(
-        "nat", "nat: POST /generate/full; openai: chat completions; http: JSON by template; function.", "Service"
+    protocol: ProtocolName = setting(
+        "nat",
+        "nat: POST /generate/full; openai: chat completions, or completions by the url; responses; anthropic: "
+        "messages; embeddings; rerank; http: JSON by template; function.",
+        "Service",
     )
     function: str = setting("", "MODULE:NAME of an async callable to drive instead of a URL.", "Service")
     target_confirm: str = setting("", "Host of the URL again; required unless it is this machine.", "Service")
@@ -128,6 +132,13 @@ class SweepConfig(StrictModel):
     output_tokens_at: str | None = setting(None, "Path of the number of answer tokens (http).", "Requests")
     prompts: Path | None = setting(None, "Prompts: .txt, .jsonl, .json or .csv. Default: generated.", "Requests")
     prompt_key: str | None = setting(None, "Field or column with the prompt.", "Requests")
+    probes: Path | None = setting(
+        None,
+        "Questions with known answers, sent among the prompts: JSON lines with prompt and answer, contains, schema (of "
+        "JSON), or check (module:function).",
+        "Requests",
+    )
+    probe_share: float = setting(0.1, "Share of the requests that are probes.", "Requests", gt=0, le=1)
     input_tokens: float = setting(400.0, "Mean length of generated prompts, in tokens.", "Requests", ge=1, le=1_000_000)
     input_cv: float = setting(0.0, "Coefficient of variation of that length (lognormal).", "Requests", ge=0, le=10)
     tokenizer: str = setting(
@@ -282,8 +293,11 @@ class SweepConfig(StrictModel):
         if self.function:
             raise ValueError(f"function needs protocol function, not {self.protocol}")
         _check_url_without_credentials(self.url)
-        if self.protocol == "openai" and not self.model:
-            raise ValueError("openai needs the name of a model")
+        if self.protocol in (*CHAT_PROTOCOLS, *VECTOR_PROTOCOLS) and not self.model:
+            raise ValueError(f"{self.protocol} needs the name of a model")
+        for goal in self.goals if self.protocol in VECTOR_PROTOCOLS else ():
+            if self.protocol not in metrics.METRICS[goal.metric].protocols:
+                raise ValueError(f"answers of {self.protocol} have no tokens: set goals on runtime, such as p95<=0.2")
         if self.protocol == "http" and "{prompt}" not in self.url + repr(self.body):
             raise ValueError("neither url nor body has {prompt}: every request would be the same")
         for name, value in (("extra_body", self.extra_body), ("body", self.body)):
@@ -304,8 +318,10 @@ class SweepConfig(StrictModel):
             raise ValueError("think_time_s is for users; arrivals of an open loop do not wait")
         if self.users is None and self.rates is None and self.speed is None and not self.goals:
             raise ValueError("neither levels nor a goal: set users, rates or goals such as p95<=2")
-        if self.protocol != "openai" and (named := self._list_openai_fields()):
-            raise ValueError(f"{named[0]} needs protocol openai, not {self.protocol}")
+        if self.protocol not in CHAT_PROTOCOLS and (named := self._list_openai_fields()):
+            raise ValueError(f"{named[0]} needs protocol {', '.join(CHAT_PROTOCOLS)}, not {self.protocol}")
+        if self.exact_output and self.protocol != "openai":
+            raise ValueError(f"exact_output needs protocol openai, not {self.protocol}")
         if self.turns > 1 and self.is_open:
             raise ValueError("turns are sessions of users; arrivals of an open loop have none")
         if (self.output_cv or self.exact_output) and self.output_tokens is None and self.trace is None:
@@ -403,7 +419,9 @@ class NotebookConfig(StrictModel):
     service: list[str] = Field(default=[], description="Fields of the simulated service, NAME=VALUE each.")
     live: bool = Field(default=False, description="Measure over HTTP in real time instead of in virtual time.")
     url: str = Field(default="", description="Live: URL of the service; by default the simulator.")
-    protocol: Literal["nat", "openai", "http"] = Field(default="nat", description="Live: protocol of the url.")
+    protocol: Literal["nat", "openai", "responses", "anthropic", "embeddings", "rerank", "http"] = Field(
+        default="nat", description="Live: protocol of the url."
+    )
     function: str = Field(default="", description="Live: module:function, an async callable that takes a prompt.")
     target_confirm: str = Field(default="", description="Live: host of the url again, unless it is this machine.")
     header_env: list[str] = Field(default=[], description="Live: HEADER=VARIABLE, an environment variable each.")

@@ -106,6 +106,7 @@ REQUESTS = Table(
         Column(
             "answer_hash", "int", "Checksum of the answer's text: equal for equal answers.", nullable=True, added=True
         ),
+        Column("right", "bool", "The answer of a probe is right; null for other requests.", nullable=True, added=True),
         Column(
             "retry_after_s",
             "float",
@@ -370,6 +371,39 @@ PREDICTIONS = Table(
         Column("reason", "str", "The verdict in words; null where predicted.", nullable=True),
     ),
 )
+AUTOSCALERS = Table(
+    "autoscalers",
+    "One row per autoscaler: GPU hours and missed goals of the same days.",
+    ("policy",),
+    (
+        Column("policy", "str", "Its name; foresight knows the traffic before it comes."),
+        Column("days", "int", "Days that were replayed."),
+        Column("requests", "int", "Requests of all days."),
+        Column("gpu_hours", "float", "GPU hours a day, start-up and the last answers too.", unit="h"),
+        Column("gpu_hours_low", "float", "Lower end of the 90 % interval over days.", unit="h", nullable=True),
+        Column("gpu_hours_high", "float", "Upper end; null with one day.", unit="h", nullable=True),
+        Column("over_foresight", "float", "GPU hours over those of foresight.", unit="times"),
+        Column("late_share", "float", "Requests that missed a goal.", unit="share"),
+        Column("late_low", "float", "Lower end of its 90 % interval, whole hours drawn again.", unit="share"),
+        Column("late_high", "float", "Upper end.", unit="share"),
+        Column("allowed", "float", "Share that the goals allow: 0.05 for a p95.", unit="share"),
+        Column("most_replicas", "int", "Replicas at most."),
+        Column("changes", "float", "Changes of the number a day."),
+        Column("verdict", "str", "holds, misses or undecided."),
+    ),
+)
+REPLICA_TIMES = Table(
+    "replica_times",
+    "Replicas of each autoscaler over the first day, one row per change.",
+    ("policy", "place"),
+    (
+        Column("policy", "str", "Name of the autoscaler."),
+        Column("place", "int", "Number of the change, from 0."),
+        Column("at_s", "float", "Time since the begin of the day.", unit="s"),
+        Column("ready", "int", "Replicas that serve from then on."),
+        Column("starting", "int", "Replicas that start."),
+    ),
+)
 ANCHOR_LEVELS = Table(
     "anchor_levels",
     "One row per measured level that corrects the predictions: mean times, measured and predicted.",
@@ -401,6 +435,13 @@ GOODPUT = Table(
             "float",
             "Kept requests within the limits of all targets; null if more than one in ten lacks a target's metric.",
             nullable=True,
+        ),
+        Column(
+            "right_share",
+            "float",
+            "Answers of probes that are right; what is served counts right answers only. Null without probes.",
+            nullable=True,
+            added=True,
         ),
         Column(
             "unknown_share",
@@ -565,6 +606,10 @@ POINTS = Table(
             nullable=True,
             added=True,
         ),
+        Column("n_probed", "int", "Answers of probes; null without probes.", nullable=True, added=True),
+        Column("right_share", "float", "Fraction of them that is right.", nullable=True, added=True),
+        Column("right_low", "float", "Lower end of its 90 % interval.", nullable=True, added=True),
+        Column("right_high", "float", "Upper end.", nullable=True, added=True),
         Column("ttft_known", "float", "Fraction of successes with a time to first token.", nullable=True, added=True),
         Column(
             "stream_note", "str", "What its streams do not show, in words; null if nothing.", nullable=True, added=True

@@ -40,7 +40,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_answer_names_the_type_its_interval_and_that_nothing_was_measured(sizing: Sizing, tmp_path: Path) -> None:
     code, out, _ = sizing(*ASKED, *GOAL, "--target-users", 300, "--out", tmp_path)
     assert code == 0
-    assert "h100_sxm serve 300 users at runtime p95 <= 12 s" in out
+    assert "serve 300 users at runtime p95 <= 12 s" in out
     assert "note: predicted, not measured" in out
     assert "measured services on vllm" in out
     run = run_folder.load_run(next((tmp_path / "sizing").iterdir()))
@@ -50,7 +50,8 @@ def test_the_answer_names_the_type_its_interval_and_that_nothing_was_measured(si
 
 
 def test_a_prediction_is_a_forecast_that_a_measured_sweep_of_that_type_scores(sizing: Sizing, tmp_path: Path) -> None:
-    code, out, _ = sizing(*ASKED, *GOAL, "--target-users", 300, "--out", tmp_path / "predicted", "--json")
+    words = ("predict", "--model", "a/model", "--gpu", "h100_sxm", "--tensor", 1, *GOAL, "--target-users", 300)
+    code, out, _ = sizing(*words, "--out", tmp_path / "predicted", "--json")
     assert code == 0
     predicted = open_run(json.loads(out)["folder"])
     now = datetime.now(UTC)

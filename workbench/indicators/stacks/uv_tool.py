@@ -132,6 +132,11 @@ def load_sources(environment: Mapping[str, str] | None = None) -> Sources:
     )
 
 
+def _read_text(value: Any) -> str | None:
+    """A setting that is a text; null for any other."""
+    return value if isinstance(value, str) else None
+
+
 def _read_uv_file(env: Mapping[str, str]) -> dict[str, Any]:
     """Settings of uv's first configuration file that exists, with the keys of `load_sources`; empty without one."""
     home = Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME", "/")) / ".config")
@@ -158,7 +163,9 @@ def _read_uv_file(env: Mapping[str, str]) -> dict[str, Any]:
     ]
     return {
         "by": "uv.toml",
-        "index": next((address for address, is_default in addresses if is_default), settings.get("index-url")),
+        "index": next(
+            (address for address, is_default in addresses if is_default), _read_text(settings.get("index-url"))
+        ),
         "extra": [address for address, is_default in addresses if not is_default]
         or list(map(str, lists["extra-index-url"])),
         "links": list(map(str, lists["find-links"])),

@@ -30,6 +30,8 @@ N_ERRORS_OF_NEW_TEXT = 1.5
 """The same for one text that never came at the lowest load, which chance explains less; chosen, not derived."""
 MAX_LONG_EXCESS = 0.05
 """Fraction by which long answers may become more frequent: those are still answers. Chosen, not derived."""
+MAX_CHANCE_OF_WRONG = 0.002
+"""Largest chance that as few right answers come of the same quality: many steps are compared. Chosen, not derived."""
 MIN_COMPARED = 8
 """Fewest first and fewest repeated prompts that are compared; chosen, not derived."""
 CACHE_FACTOR = 0.8
@@ -156,6 +158,29 @@ def _find_one_text(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: flo
         return None
     size, share = f"{profile.bytes_by_text[text]} bytes", f"{100 * old / before:.1f} %"
     return f"{100 * count / n:.1f} % of the answers are one text of {size}, {share}"
+
+
+def find_wrong_steps(table: pl.DataFrame) -> Verdicts:
+    """Steps whose probes are answered rightly less often than at the lowest load, by Fisher's exact test.
+
+    `table`: Table POINTS. Returns: New verdict and reason by step.
+    """
+    from scipy.stats import fisher_exact
+
+    found: Verdicts = {}
+    for _, same in table.sort("load", "step").group_by("gpus", "load_unit", maintain_order=True):
+        rows = same.filter(same["n_probed"].is_not_null()).select("step", "load", "n_probed", "right_share").rows()
+        if not rows:
+            continue
+        _, lowest, n_before, share_before = rows[0]
+        right_before = round(n_before * share_before)
+        for step, _, n, share in rows[1:]:
+            right = round(n * share)
+            counts = [[right, n - right], [right_before, n_before - right_before]]
+            if fisher_exact(counts, alternative="less").pvalue < MAX_CHANCE_OF_WRONG:
+                text = f"{100 * share:.3g} % of {n} probes are right, {100 * share_before:.3g} % of {n_before}"
+                found[step] = ("other answers", f"{text} at the lowest load of {lowest:g}")
+    return found
 
 
 def find_cached_steps(table: pl.DataFrame, profiles: dict[int, AnswerProfile], min_repeated: float) -> Verdicts:

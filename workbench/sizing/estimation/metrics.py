@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from workbench.sizing.load.client_messages import UNCLEAR_NOTES
+from workbench.sizing.load.client_messages import CHAT_PROTOCOLS, UNCLEAR_NOTES, VECTOR_PROTOCOLS
 
 Floats = npt.NDArray[np.float64]
-ALL_PROTOCOLS = ("nat", "openai", "http", "function")
-LLM_PROTOCOLS = ("nat", "openai", "function")
-OUTPUT_PROTOCOLS = ("openai", "function")
+ALL_PROTOCOLS = ("nat", *CHAT_PROTOCOLS, *VECTOR_PROTOCOLS, "http", "function")
+LLM_PROTOCOLS = ("nat", *CHAT_PROTOCOLS, "function")
+OUTPUT_PROTOCOLS = (*CHAT_PROTOCOLS, "function")
 """Protocols that tell output from reasoning."""
 FIRST_TOKEN_COLUMNS = {"ttft_s", "ttfo_s", "itl_s", "longest_gap_s"}
 USER_TOKENS = (
@@ -150,7 +150,8 @@ def explain_missing(metric: str, stream_note: str | None = None) -> str:
     """Why a sweep may lack a metric; `stream_note` is what its points say of their streams.
 
     >>> explain_missing("ttft")
-    'no request has ttft (time to first token): protocol nat, openai or function reports it for streamed answers'
+    'no request has ttft (time to first token): protocol nat, openai, responses, anthropic or function reports it for \
+streamed answers'
     """
     entry = METRICS[metric]
     if entry.needs_stream and stream_note is not None:

@@ -11,7 +11,13 @@ import numpy as np
 import polars as pl
 
 from workbench.sizing.estimation import metrics
-from workbench.sizing.estimation.answer_profiles import AnswerProfile, Verdicts, find_cached_steps, find_other_answers
+from workbench.sizing.estimation.answer_profiles import (
+    AnswerProfile,
+    Verdicts,
+    find_cached_steps,
+    find_other_answers,
+    find_wrong_steps,
+)
 from workbench.sizing.estimation.backlog import Backlog
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.tables import MIN_SAMPLES, OUTCOMES, USABLE_VERDICTS
@@ -218,7 +224,7 @@ def compare_points(
     if not limits.any_answer:
         others = find_other_answers(table, profiles, limits.max_error_ratio)
         # What was answered does not depend on how late the client was.
-        table = apply_verdicts(table, others, (*usable, "client-limited"))
+        table = apply_verdicts(table, others | find_wrong_steps(table), (*usable, "client-limited"))
     cached = find_cached_steps(table, profiles, MIN_REPEATED_FRACTION)
     table = apply_verdicts(table, cached, (*usable, CHANGED))
     table = apply_verdicts(table, find_unsteady_steps(table, quantile_rows), USABLE_VERDICTS)

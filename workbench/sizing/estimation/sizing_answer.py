@@ -65,15 +65,19 @@ def compute_goodput(
         sent = requests.filter(requests["step"] == step)
         counted = select_kept_requests(sent, users[step])
         share, unknown_share = _fraction_within_goals(counted, goals)
-        served = None if share is None else share * point["rate_per_s"]
+        # Of what was not probed, as much is right.
+        right_share = point["right_share"]
+        counting = 1.0 if right_share is None else right_share
+        served = None if share is None else share * point["rate_per_s"] * counting
         within, unknown = find_within_goals(sent, goals)
         # Of what is not known, as much is within as of the others.
-        amounts = None if share is None else np.where(within & unknown, share, within)
+        amounts = None if share is None else np.where(within & unknown, share, within) * counting
         rows.append(
             {
                 "step": step,
                 "load": point["load"],
                 "within_share": share,
+                "right_share": right_share,
                 "unknown_share": unknown_share,
                 "goodput_per_s": served,
                 "goodput_per_gpu": None if served is None else served / point["gpus"],

@@ -19,7 +19,7 @@ from workbench.sizing.estimation.point_verdicts import compare_points, decide_ve
 from workbench.sizing.estimation.server_bottleneck import summarize_server_metrics
 from workbench.sizing.load.client_messages import LENGTH_REASON, STREAM_NOTES
 from workbench.sizing.tables import FAILING_VERDICTS, OUTCOMES, POINTS, QUANTILES
-from workbench.stats import quantiles
+from workbench.stats import quantiles, wilson_interval
 
 BATCH_SIZE = 5
 MAX_WARMUP_FRACTION = 0.25
@@ -284,6 +284,7 @@ def assess_step(
         "answer_p50": answers.median,
         "answer_unit": answers.unit,
         **_count_finish_reasons(counted),
+        **_count_right_answers(sent),
         "ttft_known": _known_fraction(counted),
         "stream_note": _describe_streams(counted),
     }
@@ -317,6 +318,16 @@ def combine_assessments(
     table = pl.DataFrame([assessment.point for assessment in steps], schema=POINTS.schema(), orient="row")
     profiles = {assessment.point["step"]: assessment.answers for assessment in steps}
     return POINTS.check(compare_points(table, rows, profiles, limits or PointLimits())), QUANTILES.frame(rows)
+
+
+def _count_right_answers(sent: pl.DataFrame) -> dict[str, Any]:
+    """Right answers among those of a step's probes, warm-up and tail too; null without probes."""
+    right: list[bool] = sent["right"].drop_nulls().to_list() if "right" in sent.columns else []
+    if not right:
+        return dict.fromkeys(("n_probed", "right_share", "right_low", "right_high"))
+    share = sum(right) / len(right)
+    low, high = wilson_interval(share, len(right))
+    return {"n_probed": len(right), "right_share": share, "right_low": low, "right_high": high}
 
 
 def _known_fraction(counted: pl.DataFrame) -> float | None:

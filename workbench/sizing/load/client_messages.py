@@ -162,10 +162,17 @@ def name_finish_reason(reason: str | None) -> str | None:
     return reason if reason in FINISH_REASONS else OTHER_REASON if reason else None
 
 
+ProtocolName = Literal["nat", "openai", "responses", "anthropic", "embeddings", "rerank", "http", "function"]
+CHAT_PROTOCOLS: tuple[ProtocolName, ...] = ("openai", "responses", "anthropic")
+"""Protocols of answers that are streamed token by token."""
+VECTOR_PROTOCOLS: tuple[ProtocolName, ...] = ("embeddings", "rerank")
+"""Protocols whose answers have no tokens."""
+
+
 class TargetSpec(msgspec.Struct, frozen=True):
     """Specification of a target, for client processes. Headers hold names of environment variables, never values."""
 
-    protocol: Literal["nat", "openai", "http", "function"]
+    protocol: ProtocolName
     url: str = ""
     function: str = ""
     timeout_s: float = 300.0
@@ -297,6 +304,7 @@ class RequestRow(msgspec.Struct, array_like=True, gc=False):
     first_output_s: float | None = None
     longest_gap_s: float | None = None
     finish_reason: str | None = None
+    right: bool | None = None
 
 
 Command = Open | Begin | Tail | Stop

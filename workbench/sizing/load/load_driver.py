@@ -154,6 +154,8 @@ class LoadDriver:
         self._prompts = prompts
         self._items = prompts.iterate_items(load.step, load.share, load.shares)
         self._texts = prompts.open_trace_texts() if load.sessions else None
+        self._probe_every = round(1 / prompts.probe_share) if prompts.probes and prompts.probe_share else 0
+        self._n_sent = 0
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sleeping: set[asyncio.Task[Any]] = set()
@@ -307,12 +309,19 @@ class LoadDriver:
         return True
 
     async def _send_request(self, due: float, session: Session | None = None, item: int | None = None) -> Reply:
-        if item is None or self._texts is None:
+        self._n_sent += 1
+        probe = None
+        if self._probe_every and self._n_sent % self._probe_every == 0 and (session is None or not session.history):
+            # Each has a number of its own: the same question again is no repeated prompt of the load.
+            number = self._load.share + self._load.shares * (self._n_sent // self._probe_every)
+            probe = self._prompts.probes[number % len(self._prompts.probes)]
+            item, prompt = -1 - self._load.step * request_plan.STEP_ITEMS - number, probe.prompt
+        elif item is None or self._texts is None:
             item, prompt = next(self._items)
         else:
             prompt = self._texts(item)
         history = () if session is None else tuple(session.history)
-        extra = RequestExtra(self._prompts.answer_length(item), history)
+        extra = RequestExtra(None if probe is not None else self._prompts.answer_length(item), history)
         sent, tail = clock(), self.tail
         self.in_flight += 1
         self.kept_open += not tail
@@ -334,13 +343,24 @@ class LoadDriver:
             self.in_flight -= 1
             self.kept_open -= not tail
         turn = len(history) + 1 if self._load.turns > 1 or self._load.sessions else None
-        self._record_reply(item, due, sent, retries, tail, reply, turn)
+        right = None
+        if probe is not None and reply.outcome == "ok" and reply.answer is not None:
+            right = probe.is_right(reply.answer.decode(errors="replace"))
+        self._record_reply(item, due, sent, retries, tail, reply, turn, right)
         if session is not None:
             session.add_reply(prompt, reply)
         return reply
 
     def _record_reply(
-        self, item: int, due: float, sent: float, retries: int, tail: bool, reply: Reply, turn: int | None
+        self,
+        item: int,
+        due: float,
+        sent: float,
+        retries: int,
+        tail: bool,
+        reply: Reply,
+        turn: int | None,
+        right: bool | None,
     ) -> None:
         base = self._base
         self.rows.append(
@@ -371,6 +391,7 @@ class LoadDriver:
                 first_output_s=_since(base, reply.first_output),
                 longest_gap_s=reply.longest_gap_s,
                 finish_reason=reply.finish_reason,
+                right=right,
             )
         )
         if reply.outcome != "ok":

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from workbench.core.errors import ConfigError, InputError, MissingToolError
+from workbench.sizing.load.quality_probe import Probe
 
 MAX_TRACE_BYTES = 64 << 20
 MAX_FILE_BYTES = 256 << 20
@@ -190,6 +191,7 @@ class Prompts(msgspec.Struct, frozen=True):
     `block_tokens`: Tokens of a block; 0 where lengths and numbers of blocks tell them.
     `output_tokens`, `output_cv`: Mean length of the answers that are asked for, and its coefficient of variation
     (lognormal); null for none.
+    `probes`, `probe_share`: Questions with known answers, and the share of the requests that ask one.
     """
 
     texts: list[str]
@@ -204,6 +206,8 @@ class Prompts(msgspec.Struct, frozen=True):
     output_tokens: int | None = None
     output_cv: float = 0.0
     block_tokens: int = 0
+    probes: list[Probe] = []
+    probe_share: float = 0.0
 
     def answer_length(self, item: int) -> int | None:
         """Longest answer to ask for, in tokens; null for what the target says."""

@@ -29,6 +29,7 @@ from workbench.sizing.load.load_step import (
     build_requests_frame,
     build_step_frame,
 )
+from workbench.sizing.load.quality_probe import read_probes
 from workbench.sizing.load.request_plan import Prompts, read_prompts
 from workbench.sizing.load.request_trace import RequestTrace, read_request_trace
 from workbench.sizing.load.server_metrics import MetricsSampler
@@ -59,8 +60,8 @@ LIMIT_NAMES = ("max_requests", "max_duration_s", "max_tokens", "max_cost")
 def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
     """Prompts and answer lengths of a sweep, and what its record says of them."""
     trace = _read_trace(config)
-    if trace.sessions and (config.protocol != "openai" or config.prompts is not None):
-        what = "a trace with sessions needs protocol openai, and brings its own prompts"
+    if trace.sessions and (config.protocol not in client_messages.CHAT_PROTOCOLS or config.prompts is not None):
+        what = "a trace with sessions needs protocol openai, responses or anthropic, and brings its own prompts"
         raise ConfigError(
             what, where="--trace", found=f"protocol {config.protocol}", do="remove --prompts, or session_id"
         )
@@ -79,8 +80,12 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
         output_tokens=config.output_tokens,
         output_cv=config.output_cv,
         block_tokens=trace.block_tokens,
+        probes=[] if config.probes is None else read_probes(config.probes),
+        probe_share=config.probe_share,
     )
     described: dict[str, Any] = {"made": not texts}
+    if config.probes is not None:
+        described |= {"probes": len(prompts.probes), "probes_sha256": files.hash_file(config.probes)}
     if config.prompts is not None:
         described |= {"rows": len(texts), "different": len(set(texts)), "sha256": files.hash_file(config.prompts)}
     elif not trace.input_tokens:

@@ -257,8 +257,11 @@ def _add_end(
     factors = candidate.errors.at_end(end, _measure_prefill_share(sweep, candidate.capacity or 1.0))
     answer = _run_ladder(predictor, candidate.deployment, config, candidate.load, factors).answer
     capacity = _read_capacity(answer, candidate.load)
+    expected = candidate.capacity or 0.0
+    # Levels have noise of their own: an end is never on the other side.
     if end < 0:
-        return replace(candidate, fast_capacity=capacity)
+        return replace(candidate, fast_capacity=None if capacity is None else max(capacity, expected))
+    capacity = None if capacity is None else min(capacity, expected)
     reason = None if capacity else f"at the slow end of the times: {'; '.join(answer.reasons) or 'no load is within'}"
     return replace(candidate, slow_capacity=capacity, reason=reason)
 

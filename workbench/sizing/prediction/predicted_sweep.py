@@ -63,8 +63,11 @@ def predict_sweep(
     """
     requests, steps = REQUESTS.frame([]), STEPS.frame([])
     levels = LevelSchedule(config)
+    loads: list[float] = []
     while (load := levels.next_level(requests, steps)) is not None:
-        sent, step = predict_step(predictor, deployment, config, load, factors, number=steps.height)
+        repeat = loads.count(load)
+        sent, step = predict_step(predictor, deployment, config, load, factors, number=len(loads), repeat=repeat)
+        loads.append(load)
         requests, steps = requests.vstack(sent), steps.vstack(step)
     return requests, steps
 
@@ -77,13 +80,15 @@ def predict_step(
     factors: TimeFactors,
     *,
     number: int = 0,
+    repeat: int = 0,
     lengths: Lengths = (),
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Predict one level: rows of REQUESTS and STEPS.
+    """Predict one level: rows of REQUESTS and STEPS. Other factors meet the same requests.
 
+    `repeat`: How often the load was predicted before; each time has requests of its own.
     `lengths`: Tokens of prompts and answers to draw from; without them they are drawn from the config's distributions.
     """
-    draw = random.Random(f"{config.seed}/{load}/{number}")  # noqa: S311 - not used for secrets
+    draw = random.Random(f"{config.seed}/{load}/{repeat}")  # noqa: S311 - not used for secrets
 
     def draw_lengths() -> tuple[int, int]:
         if lengths:
@@ -94,7 +99,7 @@ def predict_step(
         )
 
     if config.is_open:
-        plan = _plan_open_loop(config, load, number, draw_lengths)
+        plan = _plan_open_loop(config, load, repeat, draw_lengths)
     else:
         plan = _plan_users(config, int(load), draw, draw_lengths)
     answer = predictor.run(
@@ -155,13 +160,13 @@ def _plan_users(config: SweepConfig, users: int, draw: random.Random, draw_lengt
     return RequestPlan(rows, block_tokens, turns if config.turns > 1 else {})
 
 
-def _plan_open_loop(config: SweepConfig, rate_per_s: float, number: int, draw_lengths: DrawLengths) -> RequestPlan:
+def _plan_open_loop(config: SweepConfig, rate_per_s: float, repeat: int, draw_lengths: DrawLengths) -> RequestPlan:
     """Requests that arrive at a rate: those of a trace, with their lengths and blocks, or drawn ones."""
     trace = None if config.trace is None else read_request_trace(config.trace, config.trace_replay)
     if trace is not None and trace.input_tokens and trace.output_tokens:
         return _plan_trace(trace, rate_per_s)
     settings = ArrivalSettings(
-        rate_per_s, f"{config.seed}/{number}/arrivals", config.arrivals_cv, [] if trace is None else trace.times_s
+        rate_per_s, f"{config.seed}/{repeat}/arrivals", config.arrivals_cv, [] if trace is None else trace.times_s
     )
     due = itertools.islice(PROCESSES[config.arrivals].iterate_times(settings), OPEN_REQUESTS)
     new_block = itertools.count()

@@ -212,7 +212,11 @@ class Gpu:
 
     def pop_due_call(self) -> Call | None:
         """Pop a call whose mark is reached; the call stays in the batch."""
-        if self.active and self.active[0][0] <= self.clock + EPSILON_TOKENS:
+        if not self.active:
+            return None
+        left = self.active[0][0] - self.clock
+        # After years of virtual time the clock is too coarse for the rest of a token.
+        if left <= EPSILON_TOKENS or (self.stall_s <= 0 and self.last_s + left * self._step_s() <= self.last_s):
             return heapq.heappop(self.active)[2]
         return None
 
@@ -328,6 +332,16 @@ class Cluster:
         self._reschedule_gpu(gpu)
         return call
 
+    def set_gpus(self, count: int) -> list[Gpu]:
+        """Add idle GPUs, or let those with the least work go; these end what they have and are returned."""
+        for _ in range(count - len(self.gpus)):
+            gpu = Gpu(self.service)
+            gpu.last_s = self.now_s
+            self.gpus.append(gpu)
+        leaving = sorted(self.gpus, key=lambda gpu: gpu.load)[: max(0, len(self.gpus) - count)]
+        self.gpus = [gpu for gpu in self.gpus if gpu not in leaving]
+        return leaving
+
     def _run_next_event(self) -> None:
         time_s, _, action, arguments = heapq.heappop(self._events)
         self.now_s = max(self.now_s, time_s)
@@ -402,7 +416,7 @@ class Cluster:
     def _pick_gpu(self, conversation: Conversation | None) -> int:
         if conversation is None or self.service.router != "session":
             return self._pick_gpu_of_any()
-        if conversation.gpu is None:
+        if conversation.gpu is None or conversation.gpu >= len(self.gpus):
             conversation.gpu = self._pick_gpu_of_any()
         return conversation.gpu
 

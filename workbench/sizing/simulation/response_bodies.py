@@ -149,7 +149,7 @@ def _build_usage_info(number: int) -> dict[str, Any]:
 
 def parse_question(body: bytes) -> str:
     """Parse the `input_message` of a request to the toolkit."""
-    question = _parse_json_object(body).get("input_message")
+    question = parse_json_object(body).get("input_message")
     if not isinstance(question, str):
         raise BadRequestError(422)
     return question
@@ -185,9 +185,14 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     >>> parse_chat_request(body).answer_length(60)
     (5, 'length')
     """
-    document = _parse_json_object(body)
-    options = document.get("stream_options")
-    limit = document.get("max_completion_tokens", document.get("max_tokens"))
+    document = parse_json_object(body)
+    limit_field = "max_completion_tokens" if "max_completion_tokens" in document else "max_tokens"
+    return read_chat_fields(document, limit_field)
+
+
+def read_chat_fields(document: dict[str, Any], limit_field: str) -> ChatRequest:
+    """Read the fields that requests for an answer have in common; HTTP status 400 where they are wrong."""
+    options, limit = document.get("stream_options"), document.get(limit_field)
     messages = document.get("messages")
     if (
         not isinstance(messages, list)
@@ -200,8 +205,8 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     return ChatRequest(document.get("stream") is True, usage, limit, exact, hash(str(messages[0])), len(messages))
 
 
-def _parse_json_object(body: bytes) -> dict[str, Any]:
-    """Parse a request's body; HTTP status 400 if it is not JSON, 422 if it is no object."""
+def parse_json_object(body: bytes) -> dict[str, Any]:
+    """Parse a request's body. HTTP status 400 if it is not JSON, 422 if it is no object."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -221,7 +226,7 @@ def build_completion(call: Call, identity: str, created_s: int, reason: str) -> 
             "created": created_s,
             "model": MODEL_NAME,
             "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-            "usage": _build_usage(call),
+            "usage": build_usage(call),
         }
     )
 
@@ -240,7 +245,7 @@ def build_last_chunks(call: Call, identity: str, created_s: int, reason: str, *,
     """Build the end of a stream: finish reason, usage if requested, and [DONE]."""
     text = _build_chunk(identity, created_s, [{"index": 0, "delta": {}, "finish_reason": reason}])
     if usage:
-        text += _build_chunk(identity, created_s, [], _build_usage(call))
+        text += _build_chunk(identity, created_s, [], build_usage(call))
     return text + b"data: [DONE]\n\n"
 
 
@@ -251,7 +256,8 @@ def _build_chunk(
     return b"data: %b\n\n" % orjson.dumps(chunk | {"choices": choices} | ({"usage": usage} if usage else {}))
 
 
-def _build_usage(call: Call) -> dict[str, Any]:
+def build_usage(call: Call) -> dict[str, Any]:
+    """Counts of an answer, as the OpenAI API has them."""
     usage = {
         "prompt_tokens": call.input_tokens,
         "completion_tokens": call.output_tokens,

@@ -1,8 +1,9 @@
 """Serves the simulated cluster over HTTP in real time.
 
-Endpoints: `POST /generate/full` and `/generate` of the NeMo Agent Toolkit, `/v1/chat/completions` (streamed or not) and
-`/v1/models` of the OpenAI API, `/health`, `/stat`, `/metrics` with
-vLLM's names, and `POST /reset`. All responses identify the service as simulated.
+Endpoints: `POST /generate/full` and `/generate` of the NeMo Agent Toolkit; `/v1/chat/completions`, `/v1/completions`,
+`/v1/responses` and `/v1/messages` (streamed or not), `/v1/embeddings`, `/v1/rerank` and `/v1/models`; `/health`,
+`/stat`, `/metrics` with vLLM's names, `POST /reset`, and `POST /scale` to change the GPUs. All responses identify the
+service as simulated.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ import orjson
 
 from workbench.sizing.simulation import response_bodies
 from workbench.sizing.simulation.cluster_model import Call, Cluster, Conversation, Service, Workflow
+from workbench.sizing.simulation.dialects import DIALECTS, Answered, Dialect
 from workbench.sizing.simulation.http_connection import (
     EVENT_STREAM_TYPE,
     JSON_TYPE,
@@ -31,6 +34,7 @@ from workbench.sizing.simulation.http_connection import (
 )
 
 MAX_CONVERSATIONS = 100_000
+MAX_GPUS = 4096
 MAX_KEPT_LATENCIES = 200_000
 STAT_QUANTILES = (0.5, 0.95, 0.99)
 
@@ -102,12 +106,13 @@ class Simulator:
         self._routes: dict[tuple[str, str], Callable[[Exchange], None]] = {
             ("POST", "/generate/full"): self._answer_generate_full,
             ("POST", "/generate"): self._answer_generate,
-            ("POST", "/v1/chat/completions"): self._answer_chat,
+            **{("POST", path): partial(self._answer_call, dialect=dialect) for path, dialect in DIALECTS.items()},
             ("GET", "/v1/models"): lambda exchange: exchange.send_answer(200, response_bodies.build_models_list()),
             ("GET", "/health"): lambda exchange: exchange.send_answer(200, b'{"status":"healthy","simulated":true}'),
             ("GET", "/stat"): lambda exchange: exchange.send_answer(200, orjson.dumps(self.build_stat())),
             ("GET", "/metrics"): lambda exchange: exchange.send_answer(200, self.build_metrics(), METRICS_TYPE),
             ("POST", "/reset"): self._reset_log,
+            ("POST", "/scale"): self._scale,
         }
 
     def create_connection(self) -> Connection:
@@ -146,6 +151,15 @@ class Simulator:
             details = {"message": f"not supported by the simulated service: {exchange.method} {exchange.path[:200]}"}
             exchange.send_answer(error.status, orjson.dumps({"error": details | {"code": error.status}}))
 
+    def _scale(self, exchange: Exchange) -> None:
+        """Change the number of GPUs at once: new ones are idle, those that go end what they have."""
+        wanted = response_bodies.parse_json_object(exchange.body).get("gpus")
+        if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= MAX_GPUS:
+            raise BadRequestError(400)
+        self.cluster.advance_to(self._loop.time() - self._origin_s)
+        self.cluster.set_gpus(wanted)
+        exchange.send_answer(200, orjson.dumps({"gpus": wanted}))
+
     def _reset_log(self, exchange: Exchange) -> None:
         running = self.log.in_flight
         self.log = ServerLog(in_flight=running, peak=running, peak_in_service=self.cluster.running)
@@ -173,26 +187,24 @@ class Simulator:
         self.log.peak_in_service = max(self.log.peak_in_service, self.cluster.running)
         self._set_timer()
 
-    def _answer_chat(self, exchange: Exchange) -> None:
-        request = response_bodies.parse_chat_request(exchange.body)
-        length, reason = request.answer_length(self._draw_output_tokens())
+    def _answer_call(self, exchange: Exchange, dialect: Dialect) -> None:
+        request = dialect.read(exchange.body)
+        length, reason = request.answer_length(self._draw_output_tokens()) if dialect.has_tokens else (1, "stop")
         self._number += 1
-        identity, created_s = f"chatcmpl-simulated-{self._number}", int(time.time())
+        answered = Answered(f"simulated-{self._number}", int(time.time()), reason)
 
-        def answer_call(call: Call) -> None:
+        def end_call(call: Call) -> None:
             if request.stream:
-                exchange.send_piece(
-                    response_bodies.build_last_chunks(call, identity, created_s, reason, usage=request.usage)
-                )
+                exchange.send_piece(dialect.end(call, answered, request))
                 exchange.end_stream()
             else:
-                exchange.send_answer(200, response_bodies.build_completion(call, identity, created_s, reason))
+                exchange.send_answer(200, dialect.whole(call, answered))
             self._on_answer(exchange, call.ended_s)
 
         self._on_arrival()
-        token = _token_writer(exchange, identity, created_s) if request.stream else None
-        conversation = self._find_conversation(request)
-        self.cluster.start_call(answer_call, output_tokens=length, token=token, conversation=conversation)
+        token = _token_writer(exchange, dialect, answered) if request.stream else None
+        conversation = self._find_conversation(request) if dialect.has_tokens else None
+        self.cluster.start_call(end_call, output_tokens=length, token=token, conversation=conversation)
         self._set_timer()
 
     def _find_conversation(self, request: response_bodies.ChatRequest) -> Conversation:
@@ -246,16 +258,16 @@ class Simulator:
         self._set_timer()
 
 
-def _token_writer(exchange: Exchange, identity: str, created_s: int) -> Callable[[Call, int], None]:
-    """Callback that sends each token when it is produced, the first one together with the role."""
-    chunk = response_bodies.build_token_chunk(identity, created_s)
+def _token_writer(exchange: Exchange, dialect: Dialect, answered: Answered) -> Callable[[Call, int], None]:
+    """Callback that sends each token when it is produced, the first one together with the begin of the stream."""
+    piece = dialect.token(answered)
 
     def write_token(_: Call, produced: int) -> None:
         if produced == 1:
             exchange.begin_stream()
-            exchange.send_piece(response_bodies.build_first_chunk(identity, created_s) + chunk)
+            exchange.send_piece(dialect.begin(answered) + piece)
         else:
-            exchange.send_piece(chunk)
+            exchange.send_piece(piece)
 
     return write_token
 

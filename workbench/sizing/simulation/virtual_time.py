@@ -25,7 +25,7 @@ StopCheck = Callable[[RequestColumns], str | None]
 
 # What a service in virtual time has no answer, no refusal and no stream for.
 UNKNOWN_COLUMNS = (
-    *("answer_bytes", "answer_hash", "retry_after_s", "worker"),
+    *("answer_bytes", "answer_hash", "retry_after_s", "worker", "right"),
     *("streamed_tokens", "later_tokens", "event_tokens", "stream", "longest_gap_s", "finish_reason"),
 )
 
@@ -221,9 +221,7 @@ class VirtualDriver:
         ended = [(place, flow) for place, flow in enumerate(self.sent) if flow.ended_s is not None]
         tail_start = len(self.sent) if self.kept is None else self.kept
         chosen = ["request", "tail", *_COLUMNS] if names is None else dict.fromkeys(names)
-        columns: RequestColumns = {
-            name: [_COLUMNS[name](flow) for _, flow in ended] for name in chosen if name in _COLUMNS
-        }
+        columns = read_workflow_columns([flow for _, flow in ended], [name for name in chosen if name in _COLUMNS])
         if "request" in chosen:
             columns["request"] = [place for place, _ in ended]
             columns["tail"] = [place >= tail_start for place, _ in ended]
@@ -260,6 +258,12 @@ class VirtualDriver:
 
     def _draw_think_time(self, mean_s: float) -> float:
         return self.cluster.random.expovariate(1 / mean_s) if mean_s else 0.0
+
+
+def read_workflow_columns(flows: Iterable[Workflow], names: Iterable[str]) -> RequestColumns:
+    """Columns of the table `requests` of workflows that have ended."""
+    flows = list(flows)
+    return {name: [_COLUMNS[name](flow) for flow in flows] for name in names}
 
 
 def mean_idle_runtime_s(service: Service) -> float:

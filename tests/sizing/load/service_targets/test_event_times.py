@@ -326,4 +326,4 @@ def test_a_finish_reason_is_one_of_few(told: str, kept: str | None) -> None:
 
 def test_a_goal_on_gaps_of_unknown_streams_says_why() -> None:
     assert explain_missing("gap", "why") == "gap was not measured: why"
-    assert explain_missing("ttfo").endswith("protocol openai or function reports it for streamed answers")
+    assert explain_missing("ttfo").endswith("anthropic or function reports it for streamed answers")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import aiohttp
 import msgspec
@@ -34,7 +34,9 @@ FAILED_REASONS = ("error", "abort", "aborted", "cancelled")
 """Finish reasons with which servers end an answer that they did not complete."""
 
 
-class _Delta(msgspec.Struct):
+class Delta(msgspec.Struct):
+    """Part of an answer."""
+
     content: Any = None
     refusal: Any = None
     reasoning_content: Any = None
@@ -91,23 +93,27 @@ def _join_parts(content: Any) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-class _Choice(msgspec.Struct):
+class Choice(msgspec.Struct):
+    """One of the answers that a chunk goes on with."""
+
     index: Any = 0
-    delta: _Delta | None = None
-    message: _Delta | None = None
+    delta: Delta | None = None
+    message: Delta | None = None
     text: Any = None
     finish_reason: str | None = None
 
-    def output(self) -> _Delta | None:
+    def output(self) -> Delta | None:
         """Part of the answer that it holds: a delta, or the text of a completion that is no chat."""
-        return self.delta if self.text is None else _Delta(content=self.text)
+        return self.delta if self.text is None else Delta(content=self.text)
 
-    def message_or_text(self) -> _Delta | None:
+    def message_or_text(self) -> Delta | None:
         """The whole answer, of a chat or of another completion."""
-        return self.message if self.text is None else _Delta(content=self.text)
+        return self.message if self.text is None else Delta(content=self.text)
 
 
-class _Usage(msgspec.Struct):
+class Usage(msgspec.Struct):
+    """Counts of tokens, as servers write them."""
+
     prompt_tokens: Any = None
     prompt_tokens_details: Any = None
     completion_tokens: Any = None
@@ -157,19 +163,24 @@ def read_count(value: Any) -> int | None:
     return int(number) if 0 <= number < MAX_COUNT and number.is_integer() else None
 
 
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+class Chunk(msgspec.Struct):
+    """An event of a chat's stream; other protocols translate theirs into it."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
     error: Any = None
 
 
-_chunk_decoder = msgspec.json.Decoder(_Chunk | None)
+Event = TypeVar("Event")
+ParseEvent = Callable[[bytes], Chunk | None]
+_chunk_decoder: msgspec.json.Decoder[Chunk | None] = msgspec.json.Decoder(Chunk | None)
 
 
 class ChatStream:
     """State of one streamed answer."""
 
-    def __init__(self, max_bytes: int = 8 << 20) -> None:
+    def __init__(self, max_bytes: int = 8 << 20, parse_event: ParseEvent | None = None) -> None:
+        self._parse_event = parse_event or parse_chunk
         self.events = EventTimes()
         self.is_done = False
         self.finish_reason: str | None = None
@@ -177,7 +188,7 @@ class ChatStream:
         self.streams_reasoning = False
         self.is_error_event = False
         self._max_bytes = max_bytes
-        self._prompt_usage = self._answer_usage = _Usage()
+        self._prompt_usage = self._answer_usage = Usage()
         self._n_events_counted = 0
         self._texts: list[str] = []
         self._held: list[bytes] = []
@@ -206,13 +217,13 @@ class ChatStream:
         text = b"\n".join(self._held).strip()
         self._held, self._held_bytes = [], 0
         if text:
-            self._add_chunk(_parse_chunk(text), now)
+            self._add_chunk(self._parse_event(text), now)
 
     def _add_data(self, text: bytes, now: float) -> None:
         """Process a line of data: a whole event, or the first line of one."""
         try:
-            chunk = _parse_chunk(text)
-        except _BrokenJsonError:
+            chunk = self._parse_event(text)
+        except BrokenJsonError:
             self._hold_line(text)
             return
         self._add_chunk(chunk, now)
@@ -223,7 +234,7 @@ class ChatStream:
             raise MalformedAnswerError(f"an event of more than {self._max_bytes} bytes")
         self._held.append(text)
 
-    def _add_chunk(self, chunk: _Chunk | None, now: float) -> None:
+    def _add_chunk(self, chunk: Chunk | None, now: float) -> None:
         if chunk is None:
             return  # OpenAI's own client skips it, too
         if chunk.error is not None:
@@ -233,7 +244,7 @@ class ChatStream:
         if chunk.usage is not None:
             self._add_usage(chunk.usage)
 
-    def _add_choice(self, choice: _Choice, now: float) -> None:
+    def _add_choice(self, choice: Choice, now: float) -> None:
         if choice.finish_reason in FAILED_REASONS:
             raise FailedAnswerError(f"finish_reason {choice.finish_reason}")
         # An empty reason is none: some servers send it with every event.
@@ -246,7 +257,7 @@ class ChatStream:
             self.events.add_event(delta.token_text(), now, index, is_output=delta.holds_output())
             self._texts.append(delta.text())
 
-    def _add_usage(self, usage: _Usage) -> None:
+    def _add_usage(self, usage: Usage) -> None:
         if usage.count_prompt() is not None:
             self._prompt_usage = usage
         if usage.count_answer() is not None:
@@ -295,7 +306,7 @@ class ChatStream:
         )
 
 
-class _BrokenJsonError(MalformedAnswerError):
+class BrokenJsonError(MalformedAnswerError):
     """What came is no JSON, or not the whole of it."""
 
 
@@ -303,13 +314,18 @@ def _build_failure(error: Any) -> FailedAnswerError:
     return FailedAnswerError(shorten_detail(error.get("message", error) if isinstance(error, dict) else error))
 
 
-def _parse_chunk(text: bytes) -> _Chunk | None:
+def parse_chunk(text: bytes) -> Chunk | None:
+    """An event of a chat's stream, or a whole completion."""
+    return decode_event(text, _chunk_decoder)
+
+
+def decode_event(text: bytes, decoder: msgspec.json.Decoder[Event]) -> Event:
+    """Decode an event; one that is no JSON may be the first line of several."""
     try:
-        chunk: _Chunk | None = _chunk_decoder.decode(text)
-        return chunk
+        return decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         is_broken = isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError)
-        kind = _BrokenJsonError if is_broken else MalformedAnswerError
+        kind = BrokenJsonError if is_broken else MalformedAnswerError
         raise kind(f"event does not parse: {shorten_detail(error)}") from error
 
 
@@ -317,6 +333,8 @@ class OpenAiTarget(HttpTarget):
     """`POST {url}/v1/chat/completions` streamed; with a prompt at a path `/completions` that is no chat's."""
 
     accepts = "text/event-stream"
+    limit_field = "max_tokens"
+    own_fields: ClassVar[dict[str, Any]] = {"stream": True, STREAM_OPTIONS: {"include_usage": True}}
 
     def __init__(
         self,
@@ -330,10 +348,25 @@ class OpenAiTarget(HttpTarget):
     ) -> None:
         super().__init__(url, **shared)
         self._is_exact = exact_output
-        self._is_chat = not self._url.path.endswith(COMPLETIONS_PATH) or self._url.path.endswith(CHAT_PATH)
-        limit = {} if output_tokens is None else {"max_tokens": output_tokens}
-        fields = {"model": model, "stream": True, STREAM_OPTIONS: {"include_usage": True}, **limit, **extra}
+        limit = {} if output_tokens is None else {self.limit_field: output_tokens}
+        fields = {"model": model, **self.own_fields, **limit, **extra}
         self._fixed = {name: value for name, value in fields.items() if value is not None}
+
+    @staticmethod
+    def parse_event(text: bytes) -> Chunk | None:
+        """An event of the stream, as one of a chat's."""
+        return parse_chunk(text)
+
+    @staticmethod
+    def parse_answer(text: bytes) -> Chunk | None:
+        """A whole answer, as a completion of a chat."""
+        return parse_chunk(text)
+
+    def build_content(self, messages: list[dict[str, str]]) -> dict[str, Any]:
+        """Fields of the body that hold the messages of a session."""
+        if self._url.path.endswith(COMPLETIONS_PATH) and not self._url.path.endswith(CHAT_PATH):
+            return {"prompt": "\n".join(message["content"] for message in messages)}
+        return {"messages": messages}
 
     def request_body(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> bytes:
         """Body with the user's message, after those of the session, and the length of the answer."""
@@ -343,13 +376,12 @@ class OpenAiTarget(HttpTarget):
             for role, text in zip(("user", "assistant"), turn, strict=True)
         ]
         messages.append({"role": "user", "content": prompt})
-        text = "\n".join(message["content"] for message in messages)
-        body = self._fixed | ({"messages": messages} if self._is_chat else {"prompt": text})
+        body = self._fixed | self.build_content(messages)
         if extra.output_tokens is not None:
-            body["max_tokens"] = extra.output_tokens
-        if self._is_exact and "max_tokens" in body:
+            body[self.limit_field] = extra.output_tokens
+        if self._is_exact and self.limit_field in body:
             # Fields of vLLM, NIM and SGLang beside those of the OpenAI API: else a model ends when it likes.
-            body |= {"ignore_eos": True, "min_tokens": body["max_tokens"]}
+            body |= {"ignore_eos": True, "min_tokens": body[self.limit_field]}
         return orjson.dumps(body)
 
     def adapt_to_refusal(self, reply: Reply) -> str | None:
@@ -363,7 +395,7 @@ class OpenAiTarget(HttpTarget):
         """Read the events with their arrival times."""
         if response.content_type == "application/json":
             return await self._read_whole_answer(response, sent)
-        lines, stream = LineSplitter(self._max_bytes), ChatStream(self._max_bytes)
+        lines, stream = LineSplitter(self._max_bytes), ChatStream(self._max_bytes, self.parse_event)
         content = response.content
         try:
             while not content.at_eof():
@@ -384,7 +416,7 @@ class OpenAiTarget(HttpTarget):
         """Read an answer that is not streamed; it has no time to first token."""
         text = await read_bounded_body(response, self._max_bytes)
         ended = clock()
-        chunk = _parse_chunk(text)
+        chunk = self.parse_answer(text)
         if chunk is not None and chunk.error is not None:
             raise _build_failure(chunk.error)
         if chunk is None or not chunk.choices:
@@ -394,7 +426,7 @@ class OpenAiTarget(HttpTarget):
             raise MalformedAnswerError("answer without a token")
         if failed := [choice.finish_reason for choice in chunk.choices if choice.finish_reason in FAILED_REASONS]:
             raise FailedAnswerError(f"finish_reason {failed[0]}")
-        usage = chunk.usage or _Usage()
+        usage = chunk.usage or Usage()
         counted, hidden = usage.count_answer(), usage.count_hidden()
         is_shown = any(message.reasoning_content or message.reasoning for message in messages)
         return Reply(

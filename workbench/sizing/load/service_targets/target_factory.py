@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from typing import Any
 
 import orjson
 from yarl import URL
@@ -20,7 +21,14 @@ from workbench.sizing.load.service_targets.function_target import (
 )
 
 FULL_PATH = "/generate/full"
-CHAT_PATH = "/chat/completions"
+PATHS = {
+    "openai": "/chat/completions",
+    "responses": "/responses",
+    "anthropic": "/messages",
+    "embeddings": "/embeddings",
+    "rerank": "/rerank",
+}
+"""Path of the API by protocol, behind its version."""
 LISTENER_PATIENCE_S = 10.0
 _STEM_PATTERN = re.compile(r"/v[1-9](?:beta)?(?:/openai)?$|/openai/deployments/[^/]+$")
 
@@ -32,23 +40,28 @@ def create_target(target: Described, workflow: Workflow | None = None) -> Target
         return FunctionTarget(call, timeout_s=target.timeout_s)
     # Imported late: it takes a quarter of a second, and function targets do not need it.
     from workbench.sizing.load.service_targets.json_target import JsonTarget, NatTarget
+    from workbench.sizing.load.service_targets.message_targets import AnthropicTarget, ResponsesTarget
     from workbench.sizing.load.service_targets.openai_target import OpenAiTarget
+    from workbench.sizing.load.service_targets.vector_targets import EmbeddingsTarget, RerankTarget
 
-    headers, n_bytes = resolve_secret_headers(target.header_env), target.max_answer_bytes
+    shared: dict[str, Any] = {
+        "timeout_s": target.timeout_s,
+        "headers": resolve_secret_headers(target.header_env),
+        "max_answer_bytes": target.max_answer_bytes,
+    }
     if target.protocol == "nat":
-        url = append_path(target.url, FULL_PATH)
-        return NatTarget(url, timeout_s=target.timeout_s, headers=headers, max_answer_bytes=n_bytes)
-    if target.protocol == "openai":
-        return OpenAiTarget(
-            append_path(target.url, CHAT_PATH, stem="/v1"),
-            model=target.model,
-            output_tokens=target.output_tokens,
-            exact_output=target.exact_output,
-            extra=orjson.loads(target.extra_body),
-            timeout_s=target.timeout_s,
-            headers=headers,
-            max_answer_bytes=n_bytes,
-        )
+        return NatTarget(append_path(target.url, FULL_PATH), **shared)
+    if (path := PATHS.get(target.protocol)) is not None:
+        url = append_path(target.url, path, stem="/v1")
+        shared |= {"model": target.model, "extra": orjson.loads(target.extra_body)}
+        if target.protocol == "embeddings":
+            return EmbeddingsTarget(url, **shared)
+        if target.protocol == "rerank":
+            return RerankTarget(url, **shared)
+        shared |= {"output_tokens": target.output_tokens, "exact_output": target.exact_output}
+        if target.protocol == "responses":
+            return ResponsesTarget(url, **shared)
+        return AnthropicTarget(url, **shared) if target.protocol == "anthropic" else OpenAiTarget(url, **shared)
     return JsonTarget(
         target.url,
         method=target.method,
@@ -56,9 +69,7 @@ def create_target(target: Described, workflow: Workflow | None = None) -> Target
         answer_at=target.answer_at,
         input_tokens_at=target.input_tokens_at,
         output_tokens_at=target.output_tokens_at,
-        timeout_s=target.timeout_s,
-        headers=headers,
-        max_answer_bytes=n_bytes,
+        **shared,
     )
 
 
