@@ -384,7 +384,9 @@ AUTOSCALERS = Table(
         Column("gpu_hours_high", "float", "Upper end; null with one day.", unit="h", nullable=True),
         Column("over_foresight", "float", "GPU hours over those of foresight.", unit="times"),
         Column("late_share", "float", "Requests that missed a goal.", unit="share"),
-        Column("late_low", "float", "Lower end of its 90 % interval, whole hours drawn again.", unit="share"),
+        Column(
+            "late_low", "float", "Lower end of its 90 % interval, stretches of ten minutes drawn again.", unit="share"
+        ),
         Column("late_high", "float", "Upper end.", unit="share"),
         Column("allowed", "float", "Share that the goals allow: 0.05 for a p95.", unit="share"),
         Column("most_replicas", "int", "Replicas at most."),

@@ -11,6 +11,7 @@ import pytest
 from tests.sizing.conftest import Sizing
 from workbench.core.errors import InputError
 from workbench.sizing.autoscaling.comparison import (
+    BLOCK_S,
     ORACLE,
     Outcome,
     build_foresight,
@@ -48,7 +49,7 @@ def test_a_fixed_count_has_its_hours_and_its_requests() -> None:
     day = simulate_day(SLOW, WAVE, FixedCount(5), [GOAL], LIMITS, seed=1, start_replicas=5)
     assert day.gpu_hours == pytest.approx(30.0, rel=1e-3)
     assert len(day.sent_s) == len(WAVE.draw_arrivals(1))
-    assert sum(count for count, _ in day.late_by_hour(6)) == len(day.sent_s)
+    assert sum(count for count, _ in day.count_by_block(3600)) == len(day.sent_s)
     assert day.timeline == [(0.0, 5, 0)]
 
 
@@ -110,17 +111,17 @@ def test_the_interval_of_late_requests_covers_as_often_as_it_says() -> None:
     random = np.random.default_rng(5)
     covered = 0
     for trial in range(200):
-        rates = random.beta(1, 19, size=24)  # a share of each hour; 5 % on average
-        late = (random.random((24, 100)) < rates[:, None]).astype(np.float64).ravel()
-        sent_s = np.repeat(np.arange(24) * 3600.0, 100) + 1.0
-        low, high = Outcome(FixedCount(1), [DayResult(sent_s, late, 1.0, [])]).late_interval(24, trial)
+        rates = random.beta(1, 19, size=72)  # a share of each stretch; 5 % on average
+        late = (random.random((72, 40)) < rates[:, None]).astype(np.float64).ravel()
+        sent_s = np.repeat(np.arange(72) * BLOCK_S, 40) + 1.0
+        low, high = Outcome(FixedCount(1), [DayResult(sent_s, late, 1.0, [])]).late_interval(trial)
         covered += low <= 0.05 <= high
-    assert covered >= 160
+    assert 168 <= covered <= 192
 
 
 def test_no_late_request_leaves_an_upper_end() -> None:
-    day = DayResult(np.arange(24) * 3600.0, np.zeros(24), 1.0, [])
-    low, high = Outcome(FixedCount(1), [day]).late_interval(24, 0)
+    day = DayResult(np.arange(24) * BLOCK_S, np.zeros(24), 1.0, [])
+    low, high = Outcome(FixedCount(1), [day]).late_interval(0)
     assert (low, high) == (0.0, pytest.approx(1 - 0.05 ** (1 / 24)))
 
 

@@ -25,6 +25,8 @@ from workbench.sizing.tables import AUTOSCALERS, REPLICA_TIMES
 from workbench.stats.intervals import t_interval
 
 ORACLE = "foresight"
+BLOCK_S = 600.0
+"""Length of the stretches: longer than an autoscaler needs to come back. Chosen, not derived."""
 SLOT_S = 60.0
 """Length of the slots in which foresight changes its replicas."""
 OnProgress = Callable[[str], None]
@@ -48,15 +50,15 @@ class Outcome:
         n_late = sum(float(day.is_late.sum()) for day in self.days)
         return n_late / max(1, sum(len(day.is_late) for day in self.days))
 
-    def late_interval(self, n_hours: int, seed: int) -> tuple[float, float]:
-        """90 % interval of the share: whole hours are drawn again, since requests of one share a fate."""
-        blocks = np.array([block for day in self.days for block in day.late_by_hour(n_hours)], dtype=np.float64)
+    def late_interval(self, seed: int) -> tuple[float, float]:
+        """90 % interval of the share: stretches of ten minutes are drawn again, since their requests share a fate."""
+        blocks = np.array([block for day in self.days for block in day.count_by_block(BLOCK_S)], dtype=np.float64)
         random = np.random.default_rng(seed)
         drawn = blocks[random.integers(0, len(blocks), (2000, len(blocks)))].sum(axis=1)
         shares = drawn[:, 1] / np.maximum(drawn[:, 0], 1)
         low, high = np.quantile(shares, [0.05, 0.95])
         if not blocks[:, 1].sum():
-            # No hour was late: as many clean hours leave this much open.
+            # None was late: as many clean stretches leave this much open.
             high = 1 - 0.05 ** (1 / len(blocks))
         return float(low), float(high)
 
@@ -155,11 +157,10 @@ def compare_policies(
     capacity_per_s = find_capacity_per_s(service, goals, seed)
     foresight = build_foresight(traffic, capacity_per_s, limits)
     allowed = min(1 - goal.q for goal in goals)
-    n_hours = len(traffic.rates_per_s)
     first = max(limits.min_replicas, math.ceil(traffic.rate_at(0.0) / capacity_per_s))
 
     def replay(policy: Policy) -> Outcome:
-        on_progress(f"{policy.name}: {days} days of {n_hours} hours")
+        on_progress(f"{policy.name}: {days} days of {len(traffic.rates_per_s)} hours")
         start = policy.count_at_start(first)
         return Outcome(
             policy,
@@ -171,11 +172,9 @@ def compare_policies(
 
     outcomes = [replay(foresight)]
     for policy in policies:
-        outcomes.append(
-            replay(policy) if policy is not None else _find_fixed(replay, foresight, allowed, limits, n_hours)
-        )
+        outcomes.append(replay(policy) if policy is not None else _find_fixed(replay, foresight, allowed, limits))
     base = float(np.mean(outcomes[0].gpu_hours))
-    rows = [_build_row(outcome, base, allowed, n_hours, seed) for outcome in outcomes]
+    rows = [_build_row(outcome, base, allowed, seed) for outcome in outcomes]
     times = [
         {"policy": outcome.policy.name, "place": place, "at_s": at_s, "ready": ready, "starting": starting}
         for outcome in outcomes
@@ -193,31 +192,32 @@ def _find_fixed(
     foresight: ReplicaSchedule,
     allowed: float,
     limits: ScalingLimits,
-    n_hours: int,
 ) -> Outcome:
-    """The smallest fixed count that holds, or the largest allowed one; the search begins at foresight's peak."""
-    count = foresight.peak
-    outcome = replay(FixedCount(count))
-    step = -1 if outcome.late_interval(n_hours, 0)[1] <= allowed else 1
-    while limits.min_replicas <= count + step <= limits.max_replicas:
-        other = replay(FixedCount(count + step))
-        holds = other.late_interval(n_hours, 0)[1] <= allowed
-        if step < 0 and not holds:
-            break
-        count, outcome = count + step, other
-        if step > 0 and holds:
-            break
-    return outcome
+    """The smallest fixed count that holds, or the largest allowed one: doubled from foresight's peak, then halved."""
+    tried: dict[int, Outcome] = {}
+
+    def holds(count: int) -> bool:
+        tried[count] = tried.get(count) or replay(FixedCount(count))
+        return tried[count].late_interval(0)[1] <= allowed
+
+    most = foresight.peak
+    while not holds(most) and most < limits.max_replicas:
+        most = min(2 * most, limits.max_replicas)
+    low = max((count for count in tried if count < most), default=limits.min_replicas - 1)
+    while most - low > 1:
+        middle = (low + most) // 2
+        low, most = (low, middle) if holds(middle) else (middle, most)
+    return tried[most]
 
 
-def _build_row(outcome: Outcome, base: float, allowed: float, n_hours: int, seed: int) -> dict[str, Any]:
+def _build_row(outcome: Outcome, base: float, allowed: float, seed: int) -> dict[str, Any]:
     """Row of table AUTOSCALERS."""
     hours = outcome.gpu_hours
     mean, low, high = float(np.mean(hours)), None, None
     _, half, _ = t_interval(np.array(hours), stats.LEVEL)
     if half is not None:
         low, high = mean - half, mean + half
-    late_low, late_high = outcome.late_interval(n_hours, seed)
+    late_low, late_high = outcome.late_interval(seed)
     verdict = "holds" if late_high <= allowed else "misses" if late_low > allowed else "undecided"
     timelines = [day.timeline for day in outcome.days]
     return {

@@ -47,12 +47,12 @@ class DayResult:
         """Share of the requests that missed a goal."""
         return float(self.is_late.mean()) if len(self.is_late) else 0.0
 
-    def late_by_hour(self, n_hours: int) -> list[tuple[int, int]]:
-        """Requests and late ones by hour."""
-        hours = np.minimum((self.sent_s // HOUR_S).astype(int), n_hours - 1)
-        counts = np.bincount(hours, minlength=n_hours)
-        late = np.bincount(hours, weights=self.is_late, minlength=n_hours)
-        return list(zip(counts.tolist(), late.astype(int).tolist(), strict=True))
+    def count_by_block(self, block_s: float) -> list[tuple[int, int]]:
+        """Requests and late ones by stretches of this length, those without a request left out."""
+        blocks = (self.sent_s // block_s).astype(int)
+        counts = np.bincount(blocks)
+        late = np.bincount(blocks, weights=self.is_late).astype(int)
+        return [pair for pair in zip(counts.tolist(), late.tolist(), strict=True) if pair[0]]
 
 
 class ScaledCluster:

@@ -9,6 +9,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
+from workbench.core.field_options import FieldOption
 from workbench.sizing.commands.run import Out
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ USUAL_POLICIES = ("fixed", "hpa:in_flight=8", "hpa:busy=0.7", "keda:waiting=2")
 @take_options_from(
     "workbench.sizing.simulation.cluster_model:Service",
     omit="gpus router admission",
+    options={
+        "gpu_type": FieldOption(default="h100_sxm"),
+        "calls": FieldOption(default=1),
+        "output_tokens": FieldOption(default=800.0),
+    },
     groups={
         "Traffic and goals": "traffic goal",
         "Autoscalers": "policy start min_replicas max_replicas days",
@@ -68,7 +74,7 @@ def autoscale(
 
     Exit code 0 when one holds the goals, 1 when none does, 2 for wrong use.
 
-    Example: workbench sizing autoscale --traffic sample:sizing/day.csv --goal "p95<=30" --gpu-type h100_sxm
+    Example: workbench sizing autoscale --traffic sample:sizing/day.csv --goal "p95<=30"
     """
     from workbench.console import terminal
     from workbench.core.errors import ConfigError
