@@ -12,6 +12,8 @@ Map, from what goes in to what comes out:
     sizing.estimation.sizing_answer.compute_answer(requests, steps, Goal) -> SizingAnswer
     sizing.estimation.verification.verify_count(GPUs) -> DataFrame
     sizing.study.build_study(NotebookConfig, Run) -> Study
+    sizing.prediction.gpu_prediction.predict_gpus(Predictor, SweepConfig, TimeErrors) -> GpuPrediction
+    sizing.autoscaling.comparison.compare_policies(Service, DayTraffic, Policy) -> AutoscalingAnswer
 
 >>> from workbench import sizing
 >>> levels = {c: {"llm_latency_p95": 0.5 + 0.1 * c, "workflow_runtime_p95": 3.5 + 0.6 * c} for c in (1, 2, 4, 8)}

@@ -132,6 +132,12 @@ class SweepConfig(StrictModel):
     output_tokens_at: str | None = setting(None, "Path of the number of answer tokens (http).", "Requests")
     prompts: Path | None = setting(None, "Prompts: .txt, .jsonl, .json or .csv. Default: generated.", "Requests")
     prompt_key: str | None = setting(None, "Field or column with the prompt.", "Requests")
+    conversations: Path | None = setting(
+        None,
+        "Recorded conversations, sent turn by turn with the messages before as they were: JSON with messages (role, "
+        "content), or ShareGPT's.",
+        "Requests",
+    )
     probes: Path | None = setting(
         None,
         "Questions with known answers, sent among the prompts: JSON lines with prompt and answer, contains, schema (of "
@@ -320,6 +326,8 @@ class SweepConfig(StrictModel):
             raise ValueError("neither levels nor a goal: set users, rates or goals such as p95<=2")
         if self.protocol not in CHAT_PROTOCOLS and (named := self._list_openai_fields()):
             raise ValueError(f"{named[0]} needs protocol {', '.join(CHAT_PROTOCOLS)}, not {self.protocol}")
+        if self.conversations is not None and (self.is_open or self.turns > 1 or self.prompts is not None):
+            raise ValueError("conversations are for users, and have turns and prompts of their own")
         if self.exact_output and self.protocol != "openai":
             raise ValueError(f"exact_output needs protocol openai, not {self.protocol}")
         if self.turns > 1 and self.is_open:
@@ -338,7 +346,12 @@ class SweepConfig(StrictModel):
             raise ValueError(f"{named[0]} needs arrivals=trace and a file in trace")
 
     def _list_openai_fields(self) -> list[str]:
-        flags = {"turns": self.turns > 1, "output_cv": bool(self.output_cv), "exact_output": self.exact_output}
+        flags = {
+            "conversations": self.conversations is not None,
+            "turns": self.turns > 1,
+            "output_cv": bool(self.output_cv),
+            "exact_output": self.exact_output,
+        }
         return [name for name, is_given in flags.items() if is_given]
 
 

@@ -41,3 +41,12 @@ def test_streams_are_read_and_tokens_are_those_of_its_usage(url: str) -> None:
 def test_a_model_that_is_not_there_is_no_answer(url: str) -> None:
     found = sweep(url, users=[1], model="nobody/nothing", extra_body={"stream_options": None})
     assert "ok" not in set(found.requests["outcome"])
+
+
+@pytest.mark.parametrize("protocol", ["openai", "responses"])
+def test_both_of_its_doors_are_driven(url: str, protocol: str) -> None:
+    extra = {"stream_options": None} if protocol == "openai" else {"store": None}
+    found = sweep(url, protocol=protocol, users=[2], extra_body=extra, input_tokens=40, unique_prefix=True)
+    kept = found.requests.filter(found.requests["outcome"] == "ok")
+    assert kept.height >= 0.5 * found.requests.height
+    assert (kept["ttft_s"] < kept["runtime_s"]).all()

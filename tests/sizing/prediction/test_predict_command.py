@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.simulated_predictor import SimulatedPredictor
 from tests.sizing.conftest import Sizing
 from workbench.forecasts import matching
-from workbench.forecasts.ledger import Ledger
+from workbench.forecasts.ledger import Ledger, append_entries, default_ledger
 from workbench.runs import run_folder
 from workbench.runs.catalogue import open_run
 from workbench.sizing.config import Goal, SweepConfig, build_sweep_config
@@ -49,7 +49,9 @@ def test_the_answer_names_the_type_its_interval_and_that_nothing_was_measured(si
     assert run.read_table(ESTIMATES)["recommended"].to_list() == [row["gpus_high"]]
 
 
-def test_a_prediction_is_a_forecast_that_a_measured_sweep_of_that_type_scores(sizing: Sizing, tmp_path: Path) -> None:
+def test_a_prediction_is_a_forecast_that_a_measured_sweep_of_that_type_scores(
+    sizing: Sizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("predict", "--model", "a/model", "--gpu", "h100_sxm", "--tensor", 1, *GOAL, "--target-users", 300)
     code, out, _ = sizing(*words, "--out", tmp_path / "predicted", "--json")
     assert code == 0
@@ -80,6 +82,13 @@ def test_a_prediction_is_a_forecast_that_a_measured_sweep_of_that_type_scores(si
         )
         rows = matching.match_run(ledger, open_run(folder), now, measured_at=now - timedelta(hours=1))
         assert sum(row.status == "matched" for row in rows) == n_matched
+        if n_matched:
+            monkeypatch.setenv("WORKBENCH_OUT", str(tmp_path))
+            outcomes = [row.outcome for row in rows if row.outcome is not None]
+            entries = [*ledger.forecasts.values(), *outcomes]
+            append_entries(default_ledger(), lambda _, new=entries: new)
+            told = json.loads(sizing(*words, "--out", tmp_path / "again", "--json").out)["earlier"]
+            assert "of 1 such forecasts lay in their interval" in told
 
 
 def keep_sweep(out: Path, config: SweepConfig, service: SimulatedPredictor) -> Path:

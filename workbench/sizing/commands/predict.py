@@ -145,9 +145,10 @@ def predict(
             on_progress=status.show,
         )
     folder = _store_prediction(found, correction, out)
+    earlier = _describe_earlier_forecasts()
     finish_command(
-        lambda: _format_prediction(found, correction),
-        lambda: _build_document(found, correction, folder),
+        lambda: _format_prediction(found, correction, earlier),
+        lambda: _build_document(found, correction, folder) | {"earlier": earlier},
         as_json=as_json,
         is_valid=not found.reasons,
         written=[folder],
@@ -247,12 +248,32 @@ def _store_prediction(found: GpuPrediction, correction: Anchor | None, out: Path
     return run.folder
 
 
-def _format_prediction(found: GpuPrediction, correction: Anchor | None) -> str:
+def _describe_earlier_forecasts() -> str:
+    """How forecasts for a named GPU type went, by the ledger; empty without any that was measured."""
+    from workbench.forecasts.ledger import default_ledger, read_ledger
+
+    if not default_ledger().is_file():
+        return ""
+    ledger = read_ledger(default_ledger())
+    ends = [
+        (forecast.low or 0.0, outcome.value, forecast.high or float("inf"))
+        for forecast in ledger.forecasts.values()
+        if (forecast.area, forecast.quantity) == ("sizing", "GPUs") and " on " in forecast.subject
+        for outcome in [ledger.newest_outcomes.get(forecast.id)]
+        if outcome is not None and outcome.value is not None
+    ]
+    n_covered = sum(low <= value <= high for low, value, high in ends)
+    return (
+        f"Your ledger: {n_covered} of {len(ends)} such forecasts lay in their interval when measured." if ends else ""
+    )
+
+
+def _format_prediction(found: GpuPrediction, correction: Anchor | None, earlier: str) -> str:
     """Answer, GPU types, what the correction rests on."""
     from workbench.report.display import table
     from workbench.sizing.tables import ANCHOR_LEVELS, PREDICTIONS
 
-    lines = [found.sentence, *found.details, "note: predicted, not measured", ""]
+    lines = [found.sentence, *found.details, *filter(None, [earlier]), "note: predicted, not measured", ""]
     columns = ["gpu", "tensor", "capacity", "gpus", "gpus_low", "gpus_high", "cost_per_hour", "chosen", "verdict"]
     lines.append(table(found.table.select(columns), PREDICTIONS, caption="By GPU type and GPUs of a replica").text)
     if correction is not None:

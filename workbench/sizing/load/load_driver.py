@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.core.errors import ConfigError
 from workbench.core.message_kinds import MessageKind, MessageKinds
-from workbench.sizing.load import request_plan
+from workbench.sizing.load import conversation_file, request_plan
 from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalSettings
 from workbench.sizing.load.client_messages import (
     NO_EXTRA,
@@ -27,6 +27,7 @@ from workbench.sizing.load.client_messages import (
     clock,
     shorten_detail,
 )
+from workbench.sizing.load.conversation_file import RecordedSession
 from workbench.sizing.load.request_plan import Prompts
 
 SAMPLE_EVERY_S = 0.01
@@ -156,6 +157,9 @@ class LoadDriver:
         self._texts = prompts.open_trace_texts() if load.sessions else None
         self._probe_every = round(1 / prompts.probe_share) if prompts.probes and prompts.probe_share else 0
         self._n_sent = 0
+        talks = prompts.conversations
+        seed = f"{load.seed}/{load.step}/{load.share}"
+        self._conversations = conversation_file.iterate_conversations(talks, seed) if talks else None
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sleeping: set[asyncio.Task[Any]] = set()
@@ -216,7 +220,9 @@ class LoadDriver:
         think = random.Random(f"{load.seed}/{load.step}/think/{number}").expovariate  # noqa: S311 - no secret
         due = self._base + request_plan.ramp_start_s(number, load.users, load.ramp_s, f"{load.seed}/{load.step}")
         pause_s = MIN_PAUSE_S
-        session = Session(load.turns, first_turns=1 + number % load.turns)
+        session: Session | RecordedSession = Session(load.turns, first_turns=1 + number % load.turns)
+        if self._conversations is not None:
+            session = RecordedSession(self._conversations)
         while await self._sleep_until(due) and self._use_allowance():
             reply = await self._send_request(due, session)
             due = reply.ended
@@ -308,7 +314,9 @@ class LoadDriver:
             self._allowance -= 1
         return True
 
-    async def _send_request(self, due: float, session: Session | None = None, item: int | None = None) -> Reply:
+    async def _send_request(
+        self, due: float, session: Session | RecordedSession | None = None, item: int | None = None
+    ) -> Reply:
         self._n_sent += 1
         probe = None
         if self._probe_every and self._n_sent % self._probe_every == 0 and (session is None or not session.history):
@@ -316,6 +324,8 @@ class LoadDriver:
             number = self._load.share + self._load.shares * (self._n_sent // self._probe_every)
             probe = self._prompts.probes[number % len(self._prompts.probes)]
             item, prompt = -1 - self._load.step * request_plan.STEP_ITEMS - number, probe.prompt
+        elif isinstance(session, RecordedSession):
+            item, prompt = session.next_message
         elif item is None or self._texts is None:
             item, prompt = next(self._items)
         else:
@@ -342,12 +352,13 @@ class LoadDriver:
         finally:
             self.in_flight -= 1
             self.kept_open -= not tail
-        turn = len(history) + 1 if self._load.turns > 1 or self._load.sessions else None
+        is_session = self._load.turns > 1 or self._load.sessions or isinstance(session, RecordedSession)
+        turn = len(history) + 1 if is_session else None
         right = None
         if probe is not None and reply.outcome == "ok" and reply.answer is not None:
             right = probe.is_right(reply.answer.decode(errors="replace"))
         self._record_reply(item, due, sent, retries, tail, reply, turn, right)
-        if session is not None:
+        if session is not None and probe is None:
             session.add_reply(prompt, reply)
         return reply
 

@@ -191,6 +191,7 @@ class Prompts(msgspec.Struct, frozen=True):
     `block_tokens`: Tokens of a block; 0 where lengths and numbers of blocks tell them.
     `output_tokens`, `output_cv`: Mean length of the answers that are asked for, and its coefficient of variation
     (lognormal); null for none.
+    `conversations`: Recorded ones, which users go through; empty without them.
     `probes`, `probe_share`: Questions with known answers, and the share of the requests that ask one.
     """
 
@@ -208,6 +209,7 @@ class Prompts(msgspec.Struct, frozen=True):
     block_tokens: int = 0
     probes: list[Probe] = []
     probe_share: float = 0.0
+    conversations: list[list[tuple[str, str]]] = []
 
     def answer_length(self, item: int) -> int | None:
         """Longest answer to ask for, in tokens; null for what the target says."""

@@ -20,6 +20,7 @@ from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps
 from workbench.sizing.load import client_messages, request_plan
 from workbench.sizing.load.client_pool import ClientPool
+from workbench.sizing.load.conversation_file import read_conversations
 from workbench.sizing.load.dask_pool import DaskPool
 from workbench.sizing.load.load_step import (
     LoadStep,
@@ -80,10 +81,15 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
         output_tokens=config.output_tokens,
         output_cv=config.output_cv,
         block_tokens=trace.block_tokens,
+        conversations=[] if config.conversations is None else read_conversations(config.conversations),
         probes=[] if config.probes is None else read_probes(config.probes),
         probe_share=config.probe_share,
     )
     described: dict[str, Any] = {"made": not texts}
+    if config.conversations is not None:
+        n_turns = sum(map(len, prompts.conversations))
+        described |= {"conversations": len(prompts.conversations), "conversation_turns": n_turns, "made": False}
+        described["conversations_sha256"] = files.hash_file(config.conversations)
     if config.probes is not None:
         described |= {"probes": len(prompts.probes), "probes_sha256": files.hash_file(config.probes)}
     if config.prompts is not None:

@@ -17,6 +17,7 @@ from workbench.sizing.simulation.http_connection import BadRequestError
 from workbench.sizing.simulation.response_bodies import ANSWER_WORD, MODEL_NAME, ChatRequest
 
 VECTOR = [0.6, 0.8]
+_TEXT_PLACE = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
@@ -56,10 +57,15 @@ def _read_responses_request(body: bytes) -> ChatRequest:
     return response_bodies.read_chat_fields(document | {"messages": messages}, "max_output_tokens")
 
 
+def _build_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text.strip(), "annotations": []}
+
+
+def _build_item(status: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": list(parts)}
+
+
 def _build_response(call: Call | None, answered: Answered, status: str) -> dict[str, Any]:
-    text = "" if call is None else (ANSWER_WORD * call.output_tokens).strip()
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
     usage = None
     if call is not None:
         usage = {
@@ -78,7 +84,7 @@ def _build_response(call: Call | None, answered: Answered, status: str) -> dict[
         "error": None,
         "incomplete_details": cut,
         "model": MODEL_NAME,
-        "output": [] if call is None else [item],
+        "output": [] if call is None else [_build_item(status, _build_part(ANSWER_WORD * call.output_tokens))],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
@@ -90,25 +96,31 @@ def _name_status(answered: Answered) -> str:
     return "incomplete" if answered.reason == "length" else "completed"
 
 
+def _begin_response(answered: Answered) -> bytes:
+    return (
+        _write_event("response.created", sequence_number=0, response=_build_response(None, answered, "in_progress"))
+        + _write_event("response.output_item.added", sequence_number=1, output_index=0, item=_build_item("in_progress"))
+        + _write_event("response.content_part.added", sequence_number=2, **_TEXT_PLACE, part=_build_part(""))
+    )
+
+
+def _end_response(call: Call, answered: Answered, _: ChatRequest) -> bytes:
+    status, part = _name_status(answered), _build_part(ANSWER_WORD * call.output_tokens)
+    return (
+        _write_event("response.output_text.done", sequence_number=4, **_TEXT_PLACE, text=part["text"], logprobs=[])
+        + _write_event("response.content_part.done", sequence_number=5, **_TEXT_PLACE, part=part)
+        + _write_event("response.output_item.done", sequence_number=6, output_index=0, item=_build_item(status, part))
+        + _write_event(f"response.{status}", sequence_number=7, response=_build_response(call, answered, status))
+    )
+
+
 RESPONSES = Dialect(
     _read_responses_request,
-    lambda answered: _write_event(
-        "response.created", sequence_number=0, response=_build_response(None, answered, "in_progress")
-    ),
+    _begin_response,
     lambda _: _write_event(
-        "response.output_text.delta",
-        sequence_number=1,
-        item_id="msg_1",
-        output_index=0,
-        content_index=0,
-        delta=ANSWER_WORD,
-        logprobs=[],
+        "response.output_text.delta", sequence_number=3, **_TEXT_PLACE, delta=ANSWER_WORD, logprobs=[]
     ),
-    lambda call, answered, _: _write_event(
-        f"response.{_name_status(answered)}",
-        sequence_number=2,
-        response=_build_response(call, answered, _name_status(answered)),
-    ),
+    _end_response,
     lambda call, answered: orjson.dumps(_build_response(call, answered, _name_status(answered))),
 )
 
