@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from workbench.core.errors import ConfigError
 
 
 def import_user_module(source: str, *, prepare: Callable[[ModuleType], object] | None = None) -> ModuleType:
@@ -43,3 +46,30 @@ def import_user_module(source: str, *, prepare: Callable[[ModuleType], object] |
         return module
     finally:
         sys.path[:] = before
+
+
+def load_user_function(place: str, *, where: str, message: str = "cannot load the function") -> Callable[..., Any]:
+    """The function of `module:function` or `FILE.py:function`; `message` says what could not be loaded.
+
+    Raises
+    ------
+    ConfigError
+        The name has another form, the code raised something, or there is no such function: it says which there are.
+    """
+    source, colon, name = place.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise ConfigError("not a function", where=where, found=place[:200], allowed="module:function, FILE.py:function")
+    try:
+        module = import_user_module(source)
+    except Exception as error:
+        raise ConfigError(
+            message,
+            where=where,
+            found=f"{type(error).__name__}: {error}"[:300],
+            do="correct it: python -c 'import MODULE' shows the error",
+        ) from error
+    function: Any = getattr(module, name, None)
+    if not callable(function):
+        names = [member for member in vars(module) if not member.startswith("_") and callable(getattr(module, member))]
+        raise ConfigError("no such function", where=where, found=name, allowed=names[:20] or "none")
+    return function  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.core.journal import Journal, read_lines
-from workbench.core.user_code import import_user_module
+from workbench.core.user_code import load_user_function
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
 from workbench.lore.dumps.dump_folder import PartitionPrint, Sidecar
 from workbench.lore.replays import row_differences
@@ -52,23 +52,7 @@ class OutputCheck:
 
 def load_user_check(place: str, *, where: str = "--check") -> UserCheck:
     """The function of `module:function` or `FILE.py:function`."""
-    module_name, colon, name = place.rpartition(":")
-    if not colon or not name.isidentifier():
-        raise ConfigError("not a function", where=where, found=place[:200], allowed="module:function, FILE.py:function")
-    try:
-        module = import_user_module(module_name)
-    except Exception as error:
-        raise ConfigError(
-            "the check cannot be loaded",
-            where=where,
-            found=f"{type(error).__name__}: {error}"[:300],
-            do="correct it: python -c 'import MODULE' shows the error",
-        ) from error
-    check = getattr(module, name, None)
-    if not callable(check):
-        names = [member for member in vars(module) if not member.startswith("_") and callable(getattr(module, member))]
-        raise ConfigError("no such function", where=where, found=name, allowed=names[:20] or "none")
-    return check  # type: ignore[no-any-return]
+    return load_user_function(place, where=where, message="the check cannot be loaded")
 
 
 def is_fault(answer: Any) -> bool:

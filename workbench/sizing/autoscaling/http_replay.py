@@ -35,7 +35,6 @@ class _Course:
     n_looks: int = 0
     n_busy: float = 0.0
     in_flight: int = 0
-    waiting: int = 0
 
 
 def replay_over_http(

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.core.user_code import import_user_module
+from workbench.core.user_code import load_user_function
 
 SYNC_S = 15.0
 """Period of the HPA controller (--horizontal-pod-autoscaler-sync-period)."""
@@ -181,7 +181,7 @@ def read_policy(text: str) -> Policy | None:
     if kind == "fixed" and metric is None and function is None:
         return None if count is None else FixedCount(_check_count(int(count)))
     if kind == "function" and function is not None:
-        return OwnFunction(text.strip(), _load_function(function))
+        return OwnFunction(text.strip(), load_user_function(function, where="--policy"))
     if kind in ("hpa", "keda") and metric in METRICS and target is not None and float(target) > 0:
         # With at least one replica, KEDA feeds the HPA a value of a queue, and nothing else of it matters.
         return HorizontalPodAutoscaler(text.strip(), metric, float(target))
@@ -193,15 +193,3 @@ def _check_count(count: int) -> int:
     if not 1 <= count <= 4096:
         raise ConfigError("not a number of replicas", where="--policy", found=count, allowed="1 to 4096")
     return count
-
-
-def _load_function(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    source, _, attribute = name.rpartition(":")
-    try:
-        function: Callable[[Mapping[str, Any]], Any] = getattr(import_user_module(source), attribute)
-    except Exception as error:
-        told = f"{name} ({type(error).__name__}: {error})"[:200]
-        raise ConfigError("cannot load the function", where="--policy", found=told) from error
-    if not callable(function):
-        raise ConfigError("not a function", where="--policy", found=name)
-    return function

@@ -251,16 +251,16 @@ def _store_prediction(found: GpuPrediction, correction: Anchor | None, out: Path
 def _describe_earlier_forecasts() -> str:
     """How forecasts for a named GPU type went, by the ledger; empty without any that was measured."""
     from workbench.forecasts.ledger import default_ledger, read_ledger
+    from workbench.forecasts.scores import build_cases
 
     if not default_ledger().is_file():
         return ""
-    ledger = read_ledger(default_ledger())
     ends = [
-        (forecast.low or 0.0, outcome.value, forecast.high or float("inf"))
-        for forecast in ledger.forecasts.values()
-        if (forecast.area, forecast.quantity) == ("sizing", "GPUs") and " on " in forecast.subject
-        for outcome in [ledger.newest_outcomes.get(forecast.id)]
-        if outcome is not None and outcome.value is not None
+        (case.forecast.low or 0.0, case.value, case.forecast.high or float("inf"))
+        for case in build_cases(read_ledger(default_ledger()))
+        if (case.forecast.area, case.forecast.quantity) == ("sizing", "GPUs")
+        and " on " in case.forecast.subject
+        and case.value is not None
     ]
     n_covered = sum(low <= value <= high for low, value, high in ends)
     return (

@@ -65,12 +65,10 @@ def _build_validator(schema: str) -> Any:
 
 
 @functools.cache
-def _load_check(name: str) -> CheckAnswer:
-    from workbench.core.user_code import import_user_module
+def _load_check(place: str) -> CheckAnswer:
+    from workbench.core.user_code import load_user_function
 
-    module_name, _, attribute = name.partition(":")
-    function: CheckAnswer = getattr(import_user_module(module_name), attribute)
-    return function
+    return load_user_function(place, where=place)
 
 
 def read_probes(path: Path) -> list[Probe]:
@@ -118,12 +116,10 @@ def _check_probe(probe: Probe, where: str) -> None:
             raise InputError("not a JSON schema", where=where, found=error.message[:200]) from None
     if probe.check is not None:
         try:
-            is_function = callable(_load_check(probe.check))
-        except Exception as error:
-            told = f"{type(error).__name__}: {error}"[:200]
-            raise ConfigError("cannot load the function", where=where, found=f"{probe.check} ({told})") from error
-        if not is_function:
-            raise ConfigError("not a function", where=where, found=probe.check, allowed="module:function")
+            _load_check(probe.check)
+        except ConfigError as error:
+            error.facts["where"] = f"{where}, {probe.check}"
+            raise
 
 
 def _list_references(value: Any) -> list[str]:

@@ -41,7 +41,7 @@ def main(folder: str) -> None:
 
 
 def predict(config: dict[str, Any], prefill_speed: float, decode_speed: float) -> dict[str, Any]:
-    """Columns of the predicted requests, the room for tokens in a worker's memory, and the version of the data."""
+    """Columns of the predicted requests, and the room for tokens in a worker's memory."""
     from aisimulate import EngineReplayRunnerFactory, ReplayOutputRequirements, _runtime  # type: ignore[import-not-found]
     from aisimulate.config import CorePredictionConfig  # type: ignore[import-not-found]
     from aisimulate.predict import run_prediction  # type: ignore[import-not-found]
@@ -69,11 +69,9 @@ def predict(config: dict[str, Any], prefill_speed: float, decode_speed: float) -
         ),
     ).native
     memory: dict[str, Any] = next(iter((native.get("memory_diagnostics") or {}).values()), {})
-    provenance: dict[str, Any] = next(iter((native.get("prediction_provenance") or {}).values()), {})
     return {
         "requests": {name: [row[key] for row in native["per_request"]] for name, key in COLUMNS.items()},
         "cache_tokens": memory.get("total_kv_size_tokens"),
-        "data_version": provenance.get("data_version"),
     }
 
 

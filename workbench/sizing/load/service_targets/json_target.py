@@ -23,7 +23,7 @@ from workbench.sizing.load.client_messages import (
     shorten_detail,
 )
 from workbench.sizing.load.service_targets.http_target import HttpTarget, LineSplitter
-from workbench.sizing.load.service_targets.openai_target import read_bounded_body
+from workbench.sizing.load.service_targets.openai_target import parse_answer, read_bounded_body
 
 PLACEHOLDER = "{prompt}"
 ERROR_STATUSES = ("error", "failed", "failure", "fail")
@@ -139,10 +139,7 @@ class JsonTarget(HttpTarget):
         del sent
         text = await read_bounded_body(response, self._max_bytes)
         ended = clock()
-        try:
-            answer = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            raise MalformedAnswerError(f"answer does not parse: {shorten_detail(error)}") from error
+        answer = parse_answer(text)
         if (failure := find_reported_failure(answer)) is not None:
             raise FailedAnswerError(failure)
         value = answer if self._answer_at is None else find_json_value(answer, self._answer_at)

@@ -456,3 +456,11 @@ async def read_bounded_body(response: aiohttp.ClientResponse, max_bytes: int) ->
             raise MalformedAnswerError(f"answer of more than {max_bytes} bytes")
         parts.append(part)
     return b"".join(parts)
+
+
+def parse_answer(text: bytes) -> Any:
+    """Parse a whole answer that must be JSON."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise MalformedAnswerError(f"answer does not parse: {shorten_detail(error)}") from error

@@ -19,7 +19,7 @@ from workbench.sizing.load.client_messages import (
     shorten_detail,
 )
 from workbench.sizing.load.service_targets.http_target import HttpTarget
-from workbench.sizing.load.service_targets.openai_target import read_bounded_body, read_count
+from workbench.sizing.load.service_targets.openai_target import parse_answer, read_bounded_body, read_count
 
 QUERY_WORDS, N_DOCUMENTS = 12, 8
 """Of a prompt that is reranked: the words of the query, and the documents that the others make."""
@@ -51,10 +51,7 @@ class VectorTarget(HttpTarget):
         del sent
         text = await read_bounded_body(response, self._max_bytes)
         ended = clock()
-        try:
-            document = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            raise MalformedAnswerError(f"answer does not parse: {shorten_detail(error)}") from error
+        document = parse_answer(text)
         if not isinstance(document, dict):
             raise MalformedAnswerError("answer is no JSON object")
         if document.get("error"):
