@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from workbench.core.samples import find_sample
 from workbench.sizing.command import FIRST_STEPS
 from workbench.sizing.config import Goal, build_sweep_config
 from workbench.sizing.estimation.sizing_answer import compute_answer
@@ -76,7 +77,10 @@ def test_an_example_gets_an_answer(page: str, service: dict[str, str], asked: di
     }
     if "users" in asked:
         load["users"] = [int(level) for level in asked["users"].split(",")]
-    protocol = {"protocol": "openai", "model": "m", "url": "http://127.0.0.1:8400"} if load["turns"] > 1 else {}
+    if "agent-tasks" in asked:
+        load["agent_tasks"] = find_sample(asked["agent-tasks"])
+    is_chat = load["turns"] > 1 or "agent_tasks" in load
+    protocol = {"protocol": "openai", "model": "m", "url": "http://127.0.0.1:8400"} if is_chat else {}
     config = build_sweep_config(**{"protocol": "function", **protocol}, goals=goals, simulated=True, **load)
     users = float(asked.get("target-users") or asked["users-per-hour"])
     found = compute_answer(*simulate_sweep(Service(**settings), config), goals, users, draws=200)

@@ -178,6 +178,29 @@ def read_json_file(
     return parse_json(text, noun=noun, where=path, max_depth=max_depth, do=do, error_type=error_type)
 
 
+def read_json_documents(path: str | Path, *, noun: str, max_bytes: int = MAX_BYTES) -> list[tuple[Any, str]]:
+    """The objects of a JSON list, one object, or those of JSON lines, each with its place for errors."""
+    text = read_text_file(path, noun=noun, max_bytes=max_bytes)
+    # Other signs that end a line may stand inside of a JSON text.
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        return []
+    if not lines[0][1].lstrip().startswith("[") and (len(lines) == 1 or _is_json(lines[0][1])):
+        places = [(line, f"{path}, line {number}") for number, line in lines]
+        return [(parse_json(line, noun=noun, where=place), place) for line, place in places]
+    value = parse_json(text, noun=noun, where=path)
+    documents = value if isinstance(value, list) else [value]
+    return [(document, f"{path}, entry {place}") for place, document in enumerate(documents)]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def read_yaml_file(
     path: str | Path,
     *,

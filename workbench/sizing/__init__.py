@@ -5,6 +5,7 @@ verification, manifests
 
 Map, from what goes in to what comes out:
 
+    sizing.load.agent_traces.read_agent_tasks(file) -> AgentTask: calls, what they wait for
     sizing.load.measurement_sources.open_measurements(NotebookConfig) -> Measurements
     sizing.estimation.step_points.assess_steps(requests, steps) -> DataFrame: which levels count, or why not
     sizing.estimation.gpu_estimates.select_usable_levels(points, Goal) -> Level

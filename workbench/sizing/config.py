@@ -38,10 +38,18 @@ GOAL_PATTERN = re.compile(
     rf"\s*(?:({'|'.join(metrics.METRICS)})[ :_]?)?p(\d{{1,2}}(?:\.\d+)?)\s*(?:<=?|=|:)\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*"
 )
 _TRACE = Pick("trace", files=("*.csv", "*.jsonl", "*.txt"))
+_TASKS = Pick("agent tasks", files=("*.json", "*.jsonl"))
 _SWEEP = Pick("sweep", folders=("sweep.json",))
 Speed = Annotated[float, Field(gt=0, le=1_000_000)]
 Gpus = Annotated[int, Field(ge=1, le=4096)]
 TRACE_FIELDS = ("trace_from_s", "trace_for_s", "trace_unit", "trace_block", "speed")
+TASK_METRICS = ("runtime", "e2e", "llm")
+"""Metrics of a task that has several calls."""
+WORKFLOW_FIELDS = (
+    *("input_tokens", "input_cv", "output_tokens", "output_cv"),
+    *("calls", "tool_s", "tool_cv", "shared_s"),
+)
+"""Fields of the simulated service that say what a request is."""
 # Set by other parameters of the notebook.
 SERVICE_FIELDS = ("protocol", "url", "function", "target_confirm", "header_env", "gpus", "goals", "seed")
 
@@ -138,6 +146,16 @@ class SweepConfig(StrictModel):
         "content), or ShareGPT's.",
         "Requests",
     )
+    agent_tasks: Path | None = setting(
+        None,
+        "Recorded tasks of agents, each a request with its calls, tools and sub-agents: spans of OpenTelemetry (JSON), "
+        "or WEKA traces.",
+        "Requests",
+    )
+    task_pause_s: float = setting(
+        60.0, "Pause in which nothing runs that ends a task: a person's, in seconds.", "Requests", gt=0, le=1e6
+    )
+    tool_factor: float = setting(1.0, "Factor on the times of the tools of agent tasks.", "Requests", ge=0, le=100)
     probes: Path | None = setting(
         None,
         "Questions with known answers, sent among the prompts: JSON lines with prompt and answer, contains, schema (of "
@@ -328,13 +346,37 @@ class SweepConfig(StrictModel):
             raise ValueError(f"{named[0]} needs protocol {', '.join(CHAT_PROTOCOLS)}, not {self.protocol}")
         if self.conversations is not None and (self.is_open or self.turns > 1 or self.prompts is not None):
             raise ValueError("conversations are for users, and have turns and prompts of their own")
+        if self.agent_tasks is not None:
+            self._check_agent_tasks()
+        elif named := self._list_given(("task_pause_s", "tool_factor")):
+            raise ValueError(f"{named[0]} needs agent_tasks")
         if self.exact_output and self.protocol != "openai":
             raise ValueError(f"exact_output needs protocol openai, not {self.protocol}")
         if self.turns > 1 and self.is_open:
             raise ValueError("turns are sessions of users; arrivals of an open loop have none")
-        if (self.output_cv or self.exact_output) and self.output_tokens is None and self.trace is None:
+        if (self.output_cv or self.exact_output) and self.output_tokens is None and not self._has_own_lengths:
             raise ValueError("output_cv and exact_output need output_tokens")
         self._check_trace()
+
+    @property
+    def _has_own_lengths(self) -> bool:
+        return self.trace is not None or self.agent_tasks is not None
+
+    def _check_agent_tasks(self) -> None:
+        """Refuse what tasks bring themselves, and goals on what a task has several of."""
+        named = ("prompts", "conversations", "trace", "probes", "output_tokens", "input_tokens", "turns")
+        if given := self._list_given(named):
+            raise ValueError(f"agent_tasks have calls and prompts of their own: remove {given[0]}")
+        for goal in self.goals:
+            if goal.metric not in TASK_METRICS:
+                raise ValueError(
+                    f"a task has many calls: set goals on its time (p95<=120) or on each call (llm p95<=5), not on "
+                    f"{goal.metric}"
+                )
+
+    def _list_given(self, names: Sequence[str]) -> list[str]:
+        """Those of these settings that are not at their default."""
+        return [name for name in names if getattr(self, name) != SweepConfig.model_fields[name].default]
 
     def _check_trace(self) -> None:
         if (self.arrivals == "trace") != (self.trace is not None):
@@ -348,6 +390,7 @@ class SweepConfig(StrictModel):
     def _list_openai_fields(self) -> list[str]:
         flags = {
             "conversations": self.conversations is not None,
+            "agent_tasks": self.agent_tasks is not None,
             "turns": self.turns > 1,
             "output_cv": bool(self.output_cv),
             "exact_output": self.exact_output,
@@ -419,7 +462,7 @@ class NotebookConfig(StrictModel):
             ("url", "protocol", "function", "target_confirm", "header_env", "time_scale"),
             when="live",
         ),
-        FieldGroup("More settings", ("trace", "settings", "seed")),
+        FieldGroup("More settings", ("trace", "agent_tasks", "settings", "seed")),
     )
 
     users: float = Field(gt=0, description="Load to serve: users, or arrivals per second in open loops.")
@@ -439,6 +482,9 @@ class NotebookConfig(StrictModel):
     target_confirm: str = Field(default="", description="Live: host of the url again, unless it is this machine.")
     header_env: list[str] = Field(default=[], description="Live: HEADER=VARIABLE, an environment variable each.")
     trace: Annotated[str, _TRACE] = added_field("", "Recorded traffic to replay; users is then a rate per second.")
+    agent_tasks: Annotated[str, _TASKS] = added_field(
+        "", "Recorded tasks of agents (OpenTelemetry spans, WEKA traces); a request is a whole task."
+    )
     settings: list[str] = Field(default=[], description="More fields of SweepConfig, NAME=VALUE each.")
     time_scale: float = Field(default=0.05, gt=0, le=10, description="Live simulator: factor on its times and limits.")
     sweep: Annotated[list[str], _SWEEP] = Field(
@@ -477,6 +523,8 @@ class NotebookConfig(StrictModel):
         allowed = [name for name in Service.model_fields if name != "gpus"]  # gpus has a parameter of its own
         if unknown := sorted({*settings} - {*allowed}):
             raise ConfigError("not a field of the simulated service", where="service", found=unknown, allowed=allowed)
+        if self.agent_tasks and (named := sorted({*settings} & {*WORKFLOW_FIELDS})):
+            raise ConfigError("agent tasks have calls, lengths and tools of their own", where="service", found=named)
         values = {"gpus": self.gpu_counts[0], "seed": self.seed, **settings}
         return validate_model(Service, values, noun="simulated service", where="service", error_type=ConfigError)
 
@@ -487,6 +535,7 @@ class NotebookConfig(StrictModel):
         sessions = {name: value for name, value, default in pairs if value != default}
         settings = parse_assignments(self.settings, where="settings")
         traffic = {"arrivals": "trace", "trace": self.trace} if self.trace else {}
+        traffic |= {"agent_tasks": self.agent_tasks} if self.agent_tasks else {}
         if clashes := sorted({*settings} & {*SERVICE_FIELDS, *traffic}):
             raise ConfigError("set by another parameter of the notebook", where="settings", found=clashes)
         return sessions | traffic | settings

@@ -37,6 +37,7 @@ from workbench.sizing.invariants import check_answer
 from workbench.sizing.load.measurement_sources import Measurements, open_measurements
 from workbench.sizing.load.service_targets.function_target import Workflow
 from workbench.sizing.load.sweep_report import list_point_notes, notebook_watcher
+from workbench.sizing.simulation.virtual_time import list_agent_tasks
 from workbench.sizing.tables import (
     BACKLOG,
     CAPACITIES,
@@ -250,7 +251,7 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
     RunFailedError
         A client process or the simulator died.
     """
-    for path in (*config.sweep, *([config.trace] if config.trace else [])):
+    for path in (*config.sweep, *filter(None, (config.trace, config.agent_tasks))):
         run.add_input(path, digest=False)
     with notebook_watcher() as watcher, open_measurements(config, workflow, watcher) as measured:
         answer = compute_answer(
@@ -312,6 +313,8 @@ def _find_truth(config: NotebookConfig, measured: Measurements, answer: SizingAn
         runs=config.truth_runs,
         turns=measured.config.turns,
         think_s=measured.config.think_time_s,
+        tasks=list_agent_tasks(measured.config),
+        tool_factor=measured.config.tool_factor,
     )
 
 
@@ -320,7 +323,7 @@ def _estimate_gpus_like_toolkit(
 ) -> float | None:
     if measured.service is None or measured.config is None:
         return None
-    if measured.config.turns > 1 or measured.config.think_time_s:
+    if measured.config.turns > 1 or measured.config.think_time_s or measured.config.agent_tasks is not None:
         return None  # its runs have neither sessions nor think time
     largest = measured.service.model_copy(update={"gpus": max(config.gpu_counts)})
     return estimate_like_toolkit(largest, goal, config.load, loads, seed=config.seed)

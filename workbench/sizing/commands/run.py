@@ -126,6 +126,10 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
     plan = config.session_plan
     if plan is not None:
         print_text(f"{plan.describe()}; {plan.describe_end(config.max_step_s, datetime.now().astimezone())}", err=True)
+    if config.agent_tasks is not None and not config.is_open:
+        from workbench.sizing.load.agent_traces import describe_pace, load_agent_tasks
+
+        print_text(describe_pace(load_agent_tasks(config), config), err=True)
     return option_values
 
 

@@ -126,7 +126,9 @@ def _find_other_length(profile: AnswerProfile, lowest: AnswerProfile, max_ratio:
     usual, here = lowest.median, profile.median
     if profile.unit != lowest.unit or not usual or here is None:
         return None
-    if here * MAX_LENGTH_FACTOR < usual or here > MAX_LENGTH_FACTOR * usual:
+    # Of two kinds of requests that are about as frequent, chance decides which one's length is the median.
+    is_other = abs(rank_difference_z(profile.lengths, lowest.lengths)) > N_STANDARD_ERRORS
+    if is_other and (here * MAX_LENGTH_FACTOR < usual or here > MAX_LENGTH_FACTOR * usual):
         return f"answers of {here:.4g} {profile.unit} (median), {usual:.4g}"
     short = usual / MAX_LENGTH_FACTOR
     if _exceeds(profile.lengths < short, lowest.lengths < short, max_ratio):

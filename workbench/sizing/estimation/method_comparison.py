@@ -14,6 +14,7 @@ import polars as pl
 from workbench.sizing.compat_nat import calculation
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
+from workbench.sizing.load.agent_tasks import AgentTask
 from workbench.sizing.simulation.cluster_model import Marks, Service
 from workbench.sizing.simulation.virtual_time import VirtualDriver
 from workbench.sizing.tables import COMPARISON
@@ -50,13 +51,16 @@ def find_required_gpus(
     requests: int = REQUESTS_PER_RUN,
     turns: int = 1,
     think_s: float = 0.0,
+    tasks: Sequence[AgentTask] = (),
+    tool_factor: float = 1.0,
 ) -> TrueRequirement:
     """How many GPUs does this number of users really need?
 
     `start_gpus`: The count that is tried first; from there down while the goals are met, else up to twice as many.
     `runs`, `requests`: Independent runs of each count; requests that count in each, first sessions of all users and
     half as many more left out before.
-    `turns`, `think_s`: Turns of a user's session, and mean think time after each.
+    `turns`, `think_s`: Turns of a user's session, and mean think time after each. `tasks`, `tool_factor`: What users do
+    if they are agents.
 
     With few runs a count at the very edge may come out one too large or too small.
     """
@@ -66,7 +70,9 @@ def find_required_gpus(
         quantiles: dict[Goal, list[float]] = {goal: [] for goal in goals}
         served = service.model_copy(update={"gpus": gpus})
         for run in range(runs):
-            columns = _run_long(served, users, FIRST_SEED + run, requests, goals, turns, think_s)
+            marks, seed = _choose_marks(goals), FIRST_SEED + run
+            drive = VirtualDriver(served, seed=seed, marks=marks, tasks=tasks, tool_factor=tool_factor)
+            columns = _run_long(drive, users, requests, goals, turns, think_s)
             for goal in goals:
                 quantiles[goal].append(float(np.nanquantile(metrics.metric_values(columns, goal.metric), goal.q)))
         tried[gpus] = all(statistics.fmean(values) <= goal.limit_s for goal, values in quantiles.items())
@@ -85,13 +91,12 @@ def find_required_gpus(
 
 
 def _run_long(
-    service: Service, users: int, seed: int, requests: int, goals: Sequence[Goal], turns: int, think_s: float
+    drive: VirtualDriver, users: int, requests: int, goals: Sequence[Goal], turns: int, think_s: float
 ) -> dict[str, list[object]]:
     """Simulate `users` in a closed loop.
 
     Returns columns of the requests after warm-up, one and a half sessions for each user.
     """
-    drive = VirtualDriver(service, seed=seed, marks=_choose_marks(goals))
     warm = users * turns + users * turns // 2
     drive.run_closed_loop(
         users,

@@ -192,7 +192,8 @@ class TargetSpec(msgspec.Struct, frozen=True):
 class StepLoad(msgspec.Struct, frozen=True):
     """Load of a step, equal for all client processes; a process takes part `share` of `shares` parts.
 
-    With `watches_refusals` it ends early where the first requests all meet one and the same refusal.
+    With `watches_refusals` it ends early where the first requests all meet one and the same refusal. `tool_factor`: On
+    the times of tools in tasks of agents.
     """
 
     step: int
@@ -213,6 +214,7 @@ class StepLoad(msgspec.Struct, frozen=True):
     share: int = 0
     shares: int = 1
     watches_refusals: bool = False
+    tool_factor: float = 1.0
 
 
 class Open(msgspec.Struct, tag=True):

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.core.data_files import parse_json, read_text_file
+from workbench.core.data_files import read_json_documents
 from workbench.core.errors import InputError
 from workbench.sizing.load.client_messages import Reply
 
 MAX_BYTES = 512 << 20
 MAX_CONVERSATIONS = 200_000
-_NOUN = "file of conversations"
 # Roles as the OpenAI API and ShareGPT spell them.
 _USERS, _ASSISTANTS, _SYSTEMS = ("user", "human"), ("assistant", "gpt", "chatgpt", "bard"), ("system", "developer")
 Turn = tuple[str, str]
@@ -31,17 +30,8 @@ def read_conversations(path: Path) -> list[list[Turn]]:
     InputError
         The file has another form, or no turn of a user.
     """
-    text = read_text_file(path, noun=_NOUN, max_bytes=MAX_BYTES)
-    if text.lstrip().startswith("["):
-        documents = parse_json(text, noun=_NOUN, where=path)
-    else:
-        lines = enumerate(text.splitlines(), 1)
-        documents = [
-            parse_json(line, noun=_NOUN, where=f"{path}, line {place}") for place, line in lines if line.strip()
-        ]
-    conversations = [
-        turns for place, document in enumerate(documents) if (turns := _read_turns(document, f"{path}, entry {place}"))
-    ]
+    documents = read_json_documents(path, noun="file of conversations", max_bytes=MAX_BYTES)
+    conversations = [turns for document, place in documents if (turns := _read_turns(document, place))]
     if not 1 <= len(conversations) <= MAX_CONVERSATIONS:
         allowed = f"1 to {MAX_CONVERSATIONS:,} with a turn of a user"
         raise InputError("no conversations, or too many", where=path, found=len(conversations), allowed=allowed)

@@ -16,6 +16,7 @@ import numpy as np
 from workbench.core.errors import ConfigError
 from workbench.core.message_kinds import MessageKind, MessageKinds
 from workbench.sizing.load import conversation_file, request_plan
+from workbench.sizing.load.agent_tasks import NextTask, TaskQueue
 from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalSettings
 from workbench.sizing.load.client_messages import (
     NO_EXTRA,
@@ -29,6 +30,7 @@ from workbench.sizing.load.client_messages import (
 )
 from workbench.sizing.load.conversation_file import RecordedSession
 from workbench.sizing.load.request_plan import Prompts
+from workbench.sizing.load.task_run import run_task
 
 SAMPLE_EVERY_S = 0.01
 # Timers have millisecond resolution and fire up to 1 ms late. Responses do not depend on timers.
@@ -160,6 +162,8 @@ class LoadDriver:
         talks = prompts.conversations
         seed = f"{load.seed}/{load.step}/{load.share}"
         self._conversations = conversation_file.iterate_conversations(talks, seed) if talks else None
+        self._agent_tasks = TaskQueue(prompts.tasks, seed) if prompts.tasks else None
+        self._write_call = prompts.open_call_texts() if prompts.tasks else None
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sleeping: set[asyncio.Task[Any]] = set()
@@ -223,8 +227,12 @@ class LoadDriver:
         session: Session | RecordedSession = Session(load.turns, first_turns=1 + number % load.turns)
         if self._conversations is not None:
             session = RecordedSession(self._conversations)
+        agent_tasks = None if self._agent_tasks is None else self._agent_tasks.iterate_for_user()
         while await self._sleep_until(due) and self._use_allowance():
-            reply = await self._send_request(due, session)
+            if agent_tasks is None:
+                reply = await self._send_request(due, session)
+            else:
+                reply = await self._send_task(due, next(agent_tasks))
             due = reply.ended
             if load.think_s:
                 due += think(1 / load.think_s)
@@ -270,7 +278,10 @@ class LoadDriver:
 
     async def _run_arrival(self, due: float) -> None:
         try:
-            await self._send_request(due)
+            if self._agent_tasks is None:
+                await self._send_request(due)
+            else:
+                await self._send_task(due, next(self._agent_tasks.iterate_for_user()))
         finally:
             self._room.release()
 
@@ -333,25 +344,8 @@ class LoadDriver:
         history = () if session is None else tuple(session.history)
         extra = RequestExtra(None if probe is not None else self._prompts.answer_length(item), history)
         sent, tail = clock(), self.tail
-        self.in_flight += 1
-        self.kept_open += not tail
-        retries = 0
-        try:
-            reply = await self._target.send(prompt, extra)
-            while (
-                retries < self._load.retries
-                and (
-                    reply.outcome in ("refused", "cut")
-                    or (reply.outcome == "http_error" and reply.status in RETRY_STATUSES)
-                )
-                and self._use_allowance()
-            ):
-                retries += 1
-                await asyncio.sleep(min(2 ** (retries - 1), 8))
-                reply = await self._target.send(prompt, extra)
-        finally:
-            self.in_flight -= 1
-            self.kept_open -= not tail
+        with self._count_in_flight():
+            reply, retries = await self._send_with_retries(prompt, extra)
         is_session = self._load.turns > 1 or self._load.sessions or isinstance(session, RecordedSession)
         turn = len(history) + 1 if is_session else None
         right = None
@@ -361,6 +355,57 @@ class LoadDriver:
         if session is not None and probe is None:
             session.add_reply(prompt, reply)
         return reply
+
+    async def _send_task(self, due: float, chosen: NextTask) -> Reply:
+        """Run a task of an agent as one request; its calls are sent again as requests are."""
+        load, write_call, task = self._load, self._write_call, self._prompts.tasks[chosen.number]
+        assert write_call is not None
+        # The tasks of one process are no other's, and a pass has prompts of its own.
+        lap = chosen.lap * load.shares + load.share
+        n_retries = 0
+
+        async def send_call(place: int) -> Reply:
+            nonlocal n_retries
+            prompt = write_call(chosen.number, place, (load.step, lap))
+            extra = RequestExtra(task.calls[place].output_tokens)
+            reply, retries = await self._send_with_retries(prompt, extra)
+            n_retries += retries
+            return reply
+
+        sent, tail = clock(), self.tail
+        with self._count_in_flight():
+            reply = await run_task(task, send_call, sent, load.tool_factor)
+        item = load.step * request_plan.STEP_ITEMS + lap * len(self._prompts.tasks) + chosen.number
+        self._record_reply(item, due, sent, n_retries, tail, reply, None, None)
+        return reply
+
+    @contextmanager
+    def _count_in_flight(self) -> Iterator[None]:
+        tail = self.tail
+        self.in_flight += 1
+        self.kept_open += not tail
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self.kept_open -= not tail
+
+    async def _send_with_retries(self, prompt: str, extra: RequestExtra) -> tuple[Reply, int]:
+        """The last reply, and how often the request was sent again."""
+        retries = 0
+        reply = await self._target.send(prompt, extra)
+        while (
+            retries < self._load.retries
+            and (
+                reply.outcome in ("refused", "cut")
+                or (reply.outcome == "http_error" and reply.status in RETRY_STATUSES)
+            )
+            and self._use_allowance()
+        ):
+            retries += 1
+            await asyncio.sleep(min(2 ** (retries - 1), 8))
+            reply = await self._target.send(prompt, extra)
+        return reply, retries
 
     def _record_reply(
         self,

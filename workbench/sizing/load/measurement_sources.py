@@ -15,6 +15,7 @@ from workbench.sizing.config import Goal, NotebookConfig, SweepConfig, build_swe
 from workbench.sizing.estimation.sizing_answer import concat_sweeps
 from workbench.sizing.estimation.step_points import PointLimits
 from workbench.sizing.estimation.verification import share_load, verify_sweep
+from workbench.sizing.load.agent_traces import describe_agent_tasks, load_agent_tasks
 from workbench.sizing.load.service_targets.function_target import Workflow
 from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
 from workbench.sizing.simulation.cluster_model import Service
@@ -53,6 +54,13 @@ _TIMES_ALONE = (
 )
 
 
+def _note_traffic(swept: SweepConfig) -> list[str]:
+    """What virtual time makes of a trace, or of tasks."""
+    if swept.agent_tasks is None:
+        return [_TIMES_ALONE] if swept.trace else []
+    return [f"{text[0].upper()}{text[1:]}." for text in describe_agent_tasks(load_agent_tasks(swept).describe())]
+
+
 @contextlib.contextmanager
 def open_measurements(
     config: NotebookConfig, workflow: Workflow | None, watcher: SweepWatcher
@@ -76,7 +84,7 @@ def _measure_virtual(config: NotebookConfig) -> Measurements:
 
     service, goals = config.simulated_service, config.parsed_goals
     fixed_settings = {"protocol": "function", "simulated": True, "goals": goals, "seed": config.seed}
-    if config.sweep_settings.get("turns", 1) > 1:
+    if config.sweep_settings.get("turns", 1) > 1 or config.agent_tasks:
         fixed_settings |= SIMULATED_CHAT | {"url": "http://simulated"}
     swept = build_sweep_config(**(config.sweep_settings | fixed_settings))
     tables = [
@@ -90,7 +98,7 @@ def _measure_virtual(config: NotebookConfig) -> Measurements:
         goals,
         "simulated, virtual time",
         PointLimits.from_config(swept),
-        notes=["No request was sent; the same seed gives the same figures.", *([_TIMES_ALONE] if swept.trace else [])],
+        notes=["No request was sent; the same seed gives the same figures.", *_note_traffic(swept)],
         service=service,
         config=swept,
         served=service.served,
@@ -159,7 +167,11 @@ def _measure_simulator(config: NotebookConfig, watcher: SweepWatcher, stack: con
     scale, settings = config.time_scale, dict(config.sweep_settings)
     settings |= {name: scale * settings[name] for name in ("think_time_s",) if name in settings}
     protocol: dict[str, Any] = {"protocol": "nat"}
-    if settings.get("turns", 1) > 1:
+    if config.agent_tasks:
+        # Its answers are as long as asked for.
+        protocol = SIMULATED_CHAT
+        settings |= {"exact_output": True, "tool_factor": scale * settings.get("tool_factor", 1.0)}
+    elif settings.get("turns", 1) > 1:
         if config.simulated_service.calls > 1:
             raise ConfigError("a turn over HTTP is one call", where="service", do="add calls=1")
         protocol = SIMULATED_CHAT

@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from workbench.core.data_files import parse_json, read_text_file
+from workbench.core.data_files import read_json_documents
 from workbench.core.errors import ConfigError, InputError
 
 MAX_PROBES = 10_000
 MAX_PROBE_BYTES = 64 << 20
-_NOUN = "file of probes"
 KINDS = ("answer", "contains", "schema", "check")
 CheckAnswer = Callable[[str, str], Any]
 """Own function: whether an answer to a prompt is right."""
@@ -82,12 +81,7 @@ def read_probes(path: Path) -> list[Probe]:
         A function cannot be loaded.
     """
     probes = []
-    text = read_text_file(path, noun=_NOUN, max_bytes=MAX_PROBE_BYTES)
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        document = parse_json(line, noun=_NOUN, where=where)
+    for document, where in read_json_documents(path, noun="file of probes", max_bytes=MAX_PROBE_BYTES):
         given = [kind for kind in KINDS if isinstance(document, dict) and document.get(kind) is not None]
         if len(given) != 1 or not isinstance(document.get("prompt"), str) or {*document} - {"prompt", *KINDS}:
             found = sorted(document) if isinstance(document, dict) else type(document).__name__

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from workbench.core.errors import ConfigError, InputError, MissingToolError
+from workbench.sizing.load.agent_tasks import AgentTask
 from workbench.sizing.load.quality_probe import Probe
 
 MAX_TRACE_BYTES = 64 << 20
@@ -192,6 +193,7 @@ class Prompts(msgspec.Struct, frozen=True):
     `output_tokens`, `output_cv`: Mean length of the answers that are asked for, and its coefficient of variation
     (lognormal); null for none.
     `conversations`: Recorded ones, which users go through; empty without them.
+    `tasks`: Tasks of agents, which users go through; empty without them.
     `probes`, `probe_share`: Questions with known answers, and the share of the requests that ask one.
     """
 
@@ -210,6 +212,7 @@ class Prompts(msgspec.Struct, frozen=True):
     probes: list[Probe] = []
     probe_share: float = 0.0
     conversations: list[list[tuple[str, str]]] = []
+    tasks: list[AgentTask] = []
 
     def answer_length(self, item: int) -> int | None:
         """Longest answer to ask for, in tokens; null for what the target says."""
@@ -272,26 +275,25 @@ class Prompts(msgspec.Struct, frozen=True):
 
     def _build_pool(self, draw: random.Random) -> WordPool:
         words = self.words or PROMPT_WORDS
-        long_names: LongNames = "joined" if self.trace_input else "kept"
+        long_names: LongNames = "joined" if self.trace_input or self.tasks else "kept"
         return WordPool(draw.choices(words, k=POOL_WORDS), words, long_names="cut" if self.words else long_names)
 
     def _trace_text(self, pool: WordPool, block_tokens: int, item: int) -> str:
         """Prompt of a trace's request: blocks with equal ids have equal words within one pass through the trace."""
         step, number = divmod(item, STEP_ITEMS)
         lap, row = divmod(number, len(self.trace_input))
-        length = self.trace_input[row]
         blocks = self.trace_blocks[row] if self.trace_blocks else []
-        parts = []
-        for place, block in enumerate(blocks):
-            size = min(block_tokens, length - place * block_tokens)
-            if size <= 0:
-                break
-            # The name of a block is its own, so that two of them differ from their first words on.
-            parts.append(pool.take_words(hash_numbers(step, lap, block), size))
-        missing = length - block_tokens * len(blocks)
-        if missing > 0:
-            parts.append(pool.take_words(item, missing))
-        return " ".join(parts)
+        return _join_blocks(pool, self.trace_input[row], blocks, block_tokens, (step, lap), item)
+
+    def open_call_texts(self) -> Callable[[int, int, tuple[int, ...]], str]:
+        """Function from the number of a task, the place of its call and the pass through the file to its prompt."""
+        pool = self._build_pool(random.Random(f"{self.seed}/made"))  # noqa: S311
+
+        def write_prompt(task: int, place: int, scope: tuple[int, ...]) -> str:
+            call, item = self.tasks[task].calls[place], hash_numbers(*scope, task, place)
+            return _join_blocks(pool, call.input_tokens, call.blocks, self.block_tokens, scope, item)
+
+        return write_prompt
 
     def _draw_length(self, draw: random.Random) -> int:
         return draw_token_count(draw, self.tokens, self.tokens_cv)
@@ -300,6 +302,23 @@ class Prompts(msgspec.Struct, frozen=True):
         if not self.unique_prefix:
             return text
         return f"[{random.Random(f'{self.seed}/{name}').getrandbits(64):016x}] {text}"  # noqa: S311
+
+
+def _join_blocks(
+    pool: WordPool, length: int, blocks: Sequence[int], block_tokens: int, scope: tuple[int, ...], item: int
+) -> str:
+    """Prompt whose blocks have equal words where their ids are equal within a scope; its rest is that of the item."""
+    parts = []
+    for place, block in enumerate(blocks):
+        size = min(block_tokens, length - place * block_tokens)
+        if size <= 0:
+            break
+        # The name of a block is its own, so that two of them differ from their first words on.
+        parts.append(pool.take_words(hash_numbers(*scope, block), size))
+    missing = length - block_tokens * len(blocks)
+    if missing > 0:
+        parts.append(pool.take_words(item, missing))
+    return " ".join(parts)
 
 
 def read_prompts(path: str | Path, key: str | None = None) -> list[str]:

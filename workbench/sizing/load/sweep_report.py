@@ -21,6 +21,7 @@ from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.point_verdicts import MIN_REPEATED_FRACTION
 from workbench.sizing.estimation.server_bottleneck import HOST, describe_server_bottleneck, describe_waiting_gpus
 from workbench.sizing.estimation.step_points import describe_time_scale
+from workbench.sizing.load.agent_traces import describe_agent_tasks
 from workbench.sizing.load.client_messages import StepLoad
 from workbench.sizing.load.load_step import StepResult, request_runtime_s
 from workbench.sizing.tables import SERVER_METRICS
@@ -179,6 +180,8 @@ def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl
         if config.turns == 1 and not config.input_cv and config.trace is None and len(counted):
             more = float(str(counted.median())) - config.input_tokens
             notes.append(f"the server counts {more:+g} tokens a prompt (its chat template)" if more else "")
+    if "agent_tasks" in prompts:
+        notes += describe_agent_tasks(prompts)
     if "trace" in prompts:
         rate = f"{prompts['rate_per_s']:.3g}/s as recorded"
         count = f"{prompts['requests']} requests" + (

@@ -19,6 +19,7 @@ from workbench.sizing.config import SweepConfig, build_sweep_config, confirm_tar
 from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps
 from workbench.sizing.load import client_messages, request_plan
+from workbench.sizing.load.agent_traces import load_agent_tasks
 from workbench.sizing.load.client_pool import ClientPool
 from workbench.sizing.load.conversation_file import read_conversations
 from workbench.sizing.load.dask_pool import DaskPool
@@ -68,6 +69,7 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
         )
     tokenizer = request_plan.load_tokenizer(config.tokenizer) if config.tokenizer else None
     texts = [] if config.prompts is None else read_prompts(config.prompts, config.prompt_key)
+    agents = None if config.agent_tasks is None else load_agent_tasks(config)
     prompts = Prompts(
         texts,
         config.input_tokens,
@@ -80,7 +82,8 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
         trace_blocks=[] if texts else trace.block_ids,
         output_tokens=config.output_tokens,
         output_cv=config.output_cv,
-        block_tokens=trace.block_tokens,
+        block_tokens=trace.block_tokens if agents is None else agents.block_tokens,
+        tasks=[] if agents is None else agents.tasks,
         conversations=[] if config.conversations is None else read_conversations(config.conversations),
         probes=[] if config.probes is None else read_probes(config.probes),
         probe_share=config.probe_share,
@@ -94,11 +97,13 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
         described |= {"probes": len(prompts.probes), "probes_sha256": files.hash_file(config.probes)}
     if config.prompts is not None:
         described |= {"rows": len(texts), "different": len(set(texts)), "sha256": files.hash_file(config.prompts)}
+    elif agents is not None:
+        described |= agents.describe()
     elif not trace.input_tokens:
         described |= {"tokens": config.input_tokens, "cv": config.input_cv}
     if trace.input_tokens or trace.notes:
         described |= trace.describe()
-    if tokenizer is not None:
+    if tokenizer is not None and agents is None:
         # Describe token lengths: those of the user's prompts, or how many generated prompts have the requested length.
         taken = list(itertools.islice(prompts.iterate_items(0, 0, 1), N_CHECKED_PROMPTS))
         counts = request_plan.count_tokens(tokenizer, (text for _, text in taken))
@@ -283,6 +288,7 @@ class SweepRun:
             pauses_s=self._trace.pauses_s,
             max_in_flight=config.max_in_flight,
             retries=config.retries,
+            tool_factor=config.tool_factor,
             watches_refusals=not self._has_answer,
         )
 

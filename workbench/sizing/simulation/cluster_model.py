@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from workbench.core.schema import StrictModel
+from workbench.sizing.load.agent_tasks import BEGIN, AgentTask
 from workbench.sizing.simulation import gpu_services
 
 Router = Literal["least", "round_robin", "random", "session"]
@@ -118,7 +119,7 @@ class Call:
 
 @dataclass(slots=True)
 class Workflow:
-    """One run of the workflow: sequential LLM calls with tool calls between them."""
+    """One run of the workflow: sequential LLM calls with tool calls between them, or an agent's recorded `task`."""
 
     sent_s: float
     ended: Callable[[Workflow], None]
@@ -127,6 +128,8 @@ class Workflow:
     calls: list[Call] = field(default_factory=list)
     conversation: Conversation | None = None
     turn: int | None = None
+    task: AgentTask | None = None
+    tool_factor: float = 1.0
 
 
 class PrefixCache:
@@ -291,9 +294,15 @@ class Cluster:
         at_s: float | None = None,
         conversation: Conversation | None = None,
         turn: int | None = None,
+        task: AgentTask | None = None,
+        tool_factor: float = 1.0,
     ) -> Workflow:
-        """Start a workflow now, or at a time just past if the cluster follows the wall clock."""
-        workflow = Workflow(self.now_s if at_s is None else at_s, ended, conversation=conversation, turn=turn)
+        """Start a workflow now, or at a time just past if the cluster follows the wall clock.
+
+        `task`: Of an agent, in the place of the service's workflow; `tool_factor`: On the times of its tools.
+        """
+        sent_s = self.now_s if at_s is None else at_s
+        workflow = Workflow(sent_s, ended, conversation=conversation, turn=turn, task=task, tool_factor=tool_factor)
         if self.service.admission is not None and self.running >= self.service.admission:
             self._held.append(workflow)
         else:
@@ -350,7 +359,10 @@ class Cluster:
     def _begin_workflow(self, workflow: Workflow) -> None:
         self.running += 1
         workflow.started_s = self.now_s
-        self._next_call(workflow)
+        if workflow.task is None:
+            self._next_call(workflow)
+        else:
+            _TaskProgress(self, workflow, workflow.task).begin()
 
     def _next_call(self, workflow: Workflow) -> None:
         workflow.calls.append(
@@ -359,7 +371,7 @@ class Cluster:
 
     def _on_call_end(self, workflow: Workflow) -> None:
         if len(workflow.calls) >= self.service.calls:
-            self._finish_workflow(workflow)
+            self.finish_workflow(workflow)
         elif self.service.tool_s:
             self.schedule_at(
                 self.now_s + self.draw_lognormal(self.service.tool_s, self.service.tool_cv), self._on_tool_end, workflow
@@ -374,7 +386,8 @@ class Cluster:
         self._shared_free_s = max(self._shared_free_s, self.now_s) + self.service.shared_s
         self.schedule_at(self._shared_free_s, self._next_call, workflow)
 
-    def _finish_workflow(self, workflow: Workflow) -> None:
+    def finish_workflow(self, workflow: Workflow) -> None:
+        """End a workflow now, and admit the next."""
         workflow.ended_s = self.now_s
         self.running -= 1
         if self._held:
@@ -443,3 +456,54 @@ class Cluster:
             return mean
         variance = math.log1p(cv * cv)
         return self.random.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))
+
+
+class _TaskProgress:
+    """A task that runs: each of its calls begins after what it waits for."""
+
+    def __init__(self, cluster: Cluster, workflow: Workflow, task: AgentTask) -> None:
+        self._cluster = cluster
+        self._workflow = workflow
+        self._task = task
+        self._followers = task.list_followers()
+        self._n_awaited = [len(call.after.keys() - {BEGIN}) for call in task.calls]
+        self._n_left = len(task.calls)
+        self._ended_s = {BEGIN: cluster.now_s}
+        self._conversations: dict[int, Conversation] = {}
+
+    def begin(self) -> None:
+        for place, n_calls in enumerate(self._n_awaited):
+            if not n_calls:
+                self._schedule_call(place)
+
+    def _schedule_call(self, place: int) -> None:
+        self._cluster.schedule_at(self._find_due(self._task.calls[place].after), self._start_call, place)
+
+    def _find_due(self, waits: dict[int, float]) -> float:
+        factor = self._workflow.tool_factor
+        return max(self._ended_s[at] + pause_s * factor for at, pause_s in waits.items())
+
+    def _start_call(self, place: int) -> None:
+        call = self._task.calls[place]
+        # Of two calls that continue the same prompt, the second finds nothing of it.
+        conversation = self._conversations.pop(call.continues, None) if call.continues is not None else None
+        conversation = conversation or Conversation()
+        conversation.tokens = min(conversation.tokens, call.input_tokens - 1)
+        started = self._cluster.start_call(
+            lambda _: self._on_call_end(place, conversation),
+            input_tokens=call.input_tokens - conversation.tokens,
+            output_tokens=call.output_tokens,
+            conversation=conversation,
+        )
+        self._workflow.calls.append(started)
+
+    def _on_call_end(self, place: int, conversation: Conversation) -> None:
+        self._conversations[place] = conversation
+        self._ended_s[place] = self._cluster.now_s
+        self._n_left -= 1
+        for follower in self._followers[place]:
+            self._n_awaited[follower] -= 1
+            if not self._n_awaited[follower]:
+                self._schedule_call(follower)
+        if not self._n_left:
+            self._cluster.schedule_at(self._find_due(self._task.ends), self._cluster.finish_workflow, self._workflow)

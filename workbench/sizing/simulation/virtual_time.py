@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -11,6 +12,8 @@ from workbench.core.errors import ConfigError
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics
 from workbench.sizing.load import sweep_plan
+from workbench.sizing.load.agent_tasks import AgentTask, NextTask, TaskQueue
+from workbench.sizing.load.agent_traces import load_agent_tasks
 from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalSettings
 from workbench.sizing.load.request_plan import STEP_ITEMS
 from workbench.sizing.load.request_trace import read_request_trace
@@ -54,9 +57,9 @@ def simulate_sweep(service: Service, config: SweepConfig) -> tuple[pl.DataFrame,
     ([1, 4], ['virtual', 'virtual'])
     """
     requests, steps = REQUESTS.frame([]), STEPS.frame([])
-    levels = LevelSchedule(config)
+    levels, tasks = LevelSchedule(config), list_agent_tasks(config)
     while (load := levels.next_level(requests, steps)) is not None:
-        sent, step = simulate_step(service, config, load, number=steps.height)
+        sent, step = simulate_step(service, config, load, number=steps.height, tasks=tasks)
         requests, steps = requests.vstack(sent), steps.vstack(step)
     return requests, steps
 
@@ -73,14 +76,20 @@ def simulate_verification(service: Service, config: SweepConfig, load: float, pr
 
 
 def simulate_step(
-    service: Service, config: SweepConfig, load: float, *, number: int = 0
+    service: Service, config: SweepConfig, load: float, *, number: int = 0, tasks: Sequence[AgentTask] | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Simulate one load in virtual time: rows of `requests` and `steps`."""
+    """Simulate one load in virtual time: rows of `requests` and `steps`. `tasks`: As `list_agent_tasks` reads them."""
     users = None if config.is_open else int(load)
     rule = sweep_plan.build_stop_rule(config)
     marks: Marks = "first" if metrics.needs_first_token(goal.metric for goal in config.goals) else "end"
     # Each step has random numbers of its own: a load may be measured twice.
-    drive = VirtualDriver(service, seed=hash((service.seed, config.seed, load, number)), marks=marks)
+    drive = VirtualDriver(
+        service,
+        seed=hash((service.seed, config.seed, load, number)),
+        marks=marks,
+        tasks=list_agent_tasks(config) if tasks is None else tasks,
+        tool_factor=config.tool_factor,
+    )
     n_warmup = (users or 0) * config.turns
     max_requests = n_warmup + 4 * rule.max_samples
 
@@ -132,6 +141,11 @@ def simulate_step(
     return REQUESTS.frame(constant_columns), STEPS.frame([row])
 
 
+def list_agent_tasks(config: SweepConfig) -> list[AgentTask]:
+    """The tasks that a sweep sends; empty where requests are the service's own."""
+    return [] if config.agent_tasks is None else load_agent_tasks(config).tasks
+
+
 def _list_arrivals(config: SweepConfig, rate_per_s: float, number: int) -> Iterator[float] | None:
     """Times of the arrivals; null in a closed loop, and for a Poisson process, which the cluster draws."""
     if config.arrivals in ("users", "poisson"):
@@ -153,7 +167,18 @@ def _read_arrivals(config: SweepConfig) -> list[float]:
 class VirtualDriver:
     """One step: users that send, think, and send again, or arrivals at a rate; rows in the order they were sent."""
 
-    def __init__(self, service: Service, *, seed: int, marks: Marks = "end") -> None:
+    def __init__(
+        self,
+        service: Service,
+        *,
+        seed: int,
+        marks: Marks = "end",
+        tasks: Sequence[AgentTask] = (),
+        tool_factor: float = 1.0,
+    ) -> None:
+        self._tasks = tasks
+        self._task_queue = TaskQueue(tasks, str(seed)) if tasks else None
+        self._tool_factor = tool_factor
         self.cluster = Cluster(service, seed=seed, marks=marks)
         self.sent: list[Workflow] = []
         self.kept: int | None = None  # how many count, once the step may end
@@ -175,7 +200,11 @@ class VirtualDriver:
         A session of several `turns` is a conversation; the first one of a user is shorter, so that users differ.
         """
         cluster, random = self.cluster, self.cluster.random
-        ramp_s = mean_idle_runtime_s(cluster.service) + think_s
+        ramp_s = think_s + (
+            statistics.fmean(task.recorded_s for task in self._tasks)
+            if self._tasks
+            else mean_idle_runtime_s(cluster.service)
+        )
 
         def begin_session(n_turns: int) -> None:
             send_turn(Conversation() if turns > 1 else None, 1, n_turns)
@@ -190,8 +219,18 @@ class VirtualDriver:
 
             self._send_request(continue_session, conversation, None if conversation is None else turn)
 
+        def run_tasks(numbers: Iterator[NextTask]) -> None:
+            def go_on() -> None:
+                cluster.schedule_at(cluster.now_s + self._draw_think_time(think_s), run_tasks, numbers)
+
+            self._send_request(go_on, task=self._tasks[next(numbers).number])
+
         for number in range(users):
-            cluster.schedule_at(random.random() * ramp_s, begin_session, 1 + number % turns)
+            begin_s = random.random() * ramp_s
+            if self._task_queue is None:
+                cluster.schedule_at(begin_s, begin_session, 1 + number % turns)
+            else:
+                cluster.schedule_at(begin_s, run_tasks, self._task_queue.iterate_for_user())
         return self._run_until_enough(enough, max_requests, tuple(watched))
 
     def run_open_loop(
@@ -210,7 +249,9 @@ class VirtualDriver:
             return cluster.now_s + cluster.random.expovariate(rate_per_s) if due is None else next(due)
 
         def start_arrival() -> None:
-            self._send_request(lambda: None)
+            queue = self._task_queue
+            task = None if queue is None else self._tasks[next(queue.iterate_for_user()).number]
+            self._send_request(lambda: None, task=task)
             cluster.schedule_at(next_s(), start_arrival)
 
         cluster.schedule_at(next_s(), start_arrival)
@@ -245,7 +286,11 @@ class VirtualDriver:
         self.cluster.run_while(lambda: self._ended < ended and len(self.sent) < max_requests)
 
     def _send_request(
-        self, then: Callable[[], None], conversation: Conversation | None = None, turn: int | None = None
+        self,
+        then: Callable[[], None],
+        conversation: Conversation | None = None,
+        turn: int | None = None,
+        task: AgentTask | None = None,
     ) -> None:
         place = len(self.sent)
 
@@ -254,7 +299,11 @@ class VirtualDriver:
             self._open -= self.kept is not None and place < self.kept
             then()
 
-        self.sent.append(self.cluster.start_workflow(on_workflow_end, conversation=conversation, turn=turn))
+        self.sent.append(
+            self.cluster.start_workflow(
+                on_workflow_end, conversation=conversation, turn=turn, task=task, tool_factor=self._tool_factor
+            )
+        )
 
     def _draw_think_time(self, mean_s: float) -> float:
         return self.cluster.random.expovariate(1 / mean_s) if mean_s else 0.0
