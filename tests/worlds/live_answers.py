@@ -18,6 +18,7 @@ import numpy as np
 
 from tests.worlds.live_runs import ask_product, run_virtually
 from tests.worlds.live_services import (
+    ERRS,
     NEVER,
     Service,
     World,
@@ -45,7 +46,7 @@ N_TRUTH = 4000
 BELOW_PATTERN = re.compile(r"([\d.e-]+) s at the largest load of \S+ (?:is|is far) below the limit of ([\d.e-]+) s")
 # Levels of a service that changes have no law to compare with; those at its capacity take longer than any run.
 NO_LAW = {"scales_out", "scales_in", "warms_up", "slows"}
-UNSUPPORTED = NO_LAW | {"fails", "apologises", "shortens", "times_out", "token_bucket", "fails_rarely"}
+UNSUPPORTED = NO_LAW | {ERRS} | {"fails", "apologises", "shortens", "times_out", "token_bucket", "fails_rarely"}
 # A trace with a slow head has no one rate: it is not sustained where its fast part is more than the GPU can.
 UNSUPPORTED_LOADS = {"trace"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import sys
 import time
@@ -43,6 +44,8 @@ RARER: Any = (
 CLOCKED_LATE = (http_target, openai_target)
 TRACE_HEAD_SHARE = 0.3
 
+PROBE, RIGHT = "what is", "forty-two"
+
 
 class _InlineExecutor(ThreadPoolExecutor):
     """Does work at once: a thread would take no virtual time, and how much real time is chance."""
@@ -77,6 +80,8 @@ class ServiceTarget:
         sent_s = loop.time()
         fate = self._service.answer(sent_s, len(extra.history))
         text = fate.text or f"n{self._service.n_seen}" + "".join(list_words(fate.tokens - 1))
+        if prompt.startswith(PROBE) and not fate.is_wrong:
+            text = f"{text} {RIGHT}"
         takes_s = fate.ended_s - sent_s
         await asyncio.sleep(min(takes_s, timeout_s))
         if takes_s > timeout_s:
@@ -144,6 +149,10 @@ def build_settings(world: World, folder: Path) -> dict[str, Any]:
     }
     if world.is_open:
         settings["arrivals"] = world.load_kind
+    if world.law.errs:
+        probes = folder / "probes.jsonl"
+        probes.write_text("".join(json.dumps({"prompt": f"{PROBE} {n}?", "contains": RIGHT}) + "\n" for n in range(20)))
+        settings |= {"probes": probes, "probe_share": 0.34}
     if world.load_kind == "trace":
         settings["trace"] = write_trace(world, folder)
     if world.think_s:

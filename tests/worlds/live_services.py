@@ -37,6 +37,9 @@ TRAITS = (
     "warms_up",
     "slows",
 )
+ERRS = "errs_when_busy"
+"""Besides: some answers are wrong where requests wait. Users ask questions with known answers among the others."""
+ERRS_SHARE = 0.15
 # A number is never right: failures that more GPUs do not mend, and a service that goes on becoming slower.
 NEVER = {"fails", "slows"}
 CHANGES = {"scales_out", "scales_in", "warms_up", "slows"}
@@ -64,6 +67,7 @@ class Law:
     refusal: str = ""
     fails: float = 0.0
     shortens: bool = False
+    errs: float = 0.0
     stall_every_s: float = 0.0
     stall_s: float = 0.0
     bucket_per_s: float | None = None
@@ -103,6 +107,7 @@ class Fate:
     tokens: int = 1
     retry_after_s: float | None = None
     text: str | None = None
+    is_wrong: bool = False
 
 
 class Service:
@@ -161,7 +166,8 @@ class Service:
         first_s = self._with_stalls(begun_s, law.prefill_s * factor * (1 + law.turn_cost * turn))
         ended_s = self._with_stalls(first_s, law.itl_s * (tokens - 1) * factor * crowd)
         heapq.heappush(self.free, ended_s)
-        return Fate(first_s, ended_s, tokens=tokens)
+        is_wrong = busy and law.errs > 0 and self.random.random() < law.errs
+        return Fate(first_s, ended_s, tokens=tokens, is_wrong=is_wrong)
 
     def _draw_factor(self) -> float:
         law = self.law
@@ -252,6 +258,10 @@ def draw_world(seed: int, max_traits: int = 2) -> World:
     goal = _draw_goal(rng, law)
     if "times_out" in traits:
         law = replace(law, timeout_s=max(goal.limit_s if goal.metric == "runtime" else 0.0, 3 * law.mean_s) * 1.3)
+    own = np.random.default_rng([seed, 54])
+    if own.random() < ERRS_SHARE:
+        traits.add(ERRS)
+        law = replace(law, errs=float(own.uniform(0.3, 0.9)))
     n_gpus = float(rng.uniform(3, 12))
     if load_kind in ("poisson", "constant", "trace"):
         load = round(n_gpus * law.per_s * 0.7, 2)
@@ -346,7 +356,7 @@ def simulate_load(
     whole = np.array([fate.ended_s - sent for sent, fate in kept])
     first = np.array([fate.first_s - sent for sent, fate in kept])
     gaps = np.array([(fate.ended_s - fate.first_s) / max(1, fate.tokens - 1) for _, fate in kept])
-    others = np.array([fate.text is not None or fate.tokens < law.tokens for _, fate in kept])
+    others = np.array([fate.text is not None or fate.tokens < law.tokens or fate.is_wrong for _, fate in kept])
     span_s = kept[-1][0] - kept[0][0]
     return {
         "runtime": np.where(is_bad, np.inf, whole),

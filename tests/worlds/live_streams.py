@@ -26,6 +26,7 @@ from workbench.sizing.load.sweep_report import SweepResult
 from workbench.sizing.load.sweep_runner import run_sweep_async
 
 SCRIPTS = ("words", "cjk", "code", "subwords")
+DOORS = ("chat", "chat", "completions", "responses", "anthropic")
 USAGES = ("end", "end", "running", "absent", "first", "half", "double", "float", "text", "after_done")
 REASONING = ("none", "none", "streamed", "streamed_told", "hidden_told", "hidden")
 TRAITS = (
@@ -70,6 +71,7 @@ class StreamWorld:
     per_event: int
     ttft_s: float
     gap_s: float
+    door: str = "chat"
 
     @property
     def is_countable(self) -> bool:
@@ -106,17 +108,151 @@ def draw_world(seed: int) -> StreamWorld:
     """Draw a server."""
     rng = np.random.default_rng([seed, 71])
     traits = frozenset(str(name) for name in rng.choice(TRAITS, int(rng.integers(0, 3)), replace=False))
+    script = str(rng.choice(SCRIPTS, p=[0.55, 0.15, 0.15, 0.15]))
+    usage, reasoning = str(rng.choice(USAGES)), str(rng.choice(REASONING))
+    door = str(np.random.default_rng([seed, 73]).choice(DOORS))
     return StreamWorld(
         seed,
         traits,
-        str(rng.choice(SCRIPTS, p=[0.55, 0.15, 0.15, 0.15])),
-        str(rng.choice(USAGES)),
-        str(rng.choice(REASONING)),
+        script,
+        # One event at the end has the counts of these.
+        "end" if door in ("responses", "anthropic") and usage in ("running", "first", "after_done") else usage,
+        _fit_reasoning(reasoning, door),
         int(rng.integers(8, 30)),
         int(rng.integers(2, 6)) if "several" in traits else 1,
         float(rng.uniform(0.05, 0.4)),
         float(rng.uniform(0.005, 0.05)),
+        door,
     )
+
+
+def _fit_reasoning(reasoning: str, door: str) -> str:
+    """Completions of text have no reasoning; Anthropic's counts do not say what of an answer it was."""
+    if door == "completions":
+        return "none" if reasoning.startswith("streamed") else reasoning
+    return (
+        {"streamed_told": "streamed", "hidden_told": "hidden"}.get(reasoning, reasoning)
+        if door == "anthropic"
+        else reasoning
+    )
+
+
+class Door:
+    """The events of an API: chat completions, or another by `DOOR_KINDS`."""
+
+    def begin(self) -> list[dict[str, Any]]:
+        """Events before the first token."""
+        return [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}]
+
+    def part(self, text: str, *, is_thought: bool) -> dict[str, Any]:
+        """The event of some tokens."""
+        name = "reasoning_content" if is_thought else "content"
+        return {"choices": [{"index": 0, "delta": {name: text}, "finish_reason": None}]}
+
+    def end(self) -> dict[str, Any]:
+        """The event that says why the answer ended."""
+        return {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+    def fail(self, message: str) -> dict[str, Any]:
+        """The event of a failure."""
+        return {"error": {"message": message}}
+
+    def format(self, event: dict[str, Any]) -> bytes:
+        """An event as a line of the stream."""
+        return _format(event)
+
+
+class CompletionsDoor(Door):
+    """Completions of a text."""
+
+    def begin(self) -> list[dict[str, Any]]:
+        return [{"choices": [{"index": 0, "text": ""}]}]
+
+    def part(self, text: str, *, is_thought: bool) -> dict[str, Any]:
+        del is_thought
+        return {"choices": [{"index": 0, "text": text, "finish_reason": None}]}
+
+    def end(self) -> dict[str, Any]:
+        return {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}
+
+
+class TypedDoor(Door):
+    """An API whose events have a type, in a line of their own too."""
+
+    def format(self, event: dict[str, Any]) -> bytes:
+        return f"event: {event['type']}\n".encode() + _format(event)
+
+    def build_end(self, usage: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """The events after the last token, with the counts."""
+        raise NotImplementedError
+
+
+class ResponsesDoor(TypedDoor):
+    """OpenAI's responses."""
+
+    def begin(self) -> list[dict[str, Any]]:
+        response = {"id": "r", "status": "in_progress", "output": [], "usage": None}
+        return [{"type": "response.created", "response": response}, {"type": "response.output_item.added", "item": {}}]
+
+    def part(self, text: str, *, is_thought: bool) -> dict[str, Any]:
+        name = "reasoning_text" if is_thought else "output_text"
+        return {"type": f"response.{name}.delta", "item_id": "i", "output_index": 0, "delta": text}
+
+    def fail(self, message: str) -> dict[str, Any]:
+        return {"type": "response.failed", "response": {"status": "failed", "error": {"message": message}}}
+
+    def build_end(self, usage: dict[str, Any] | None) -> list[dict[str, Any]]:
+        if usage is not None:
+            details = usage.get("completion_tokens_details")
+            usage = {"input_tokens": 9, "output_tokens": usage["completion_tokens"]}
+            usage |= {} if details is None else {"output_tokens_details": details}
+        response = {"id": "r", "status": "completed", "output": [], "usage": usage}
+        return [
+            {"type": "response.output_text.done", "text": "all"},
+            {"type": "response.completed", "response": response},
+        ]
+
+
+class AnthropicDoor(TypedDoor):
+    """Anthropic's messages."""
+
+    def begin(self) -> list[dict[str, Any]]:
+        usage = {"input_tokens": 4, "cache_read_input_tokens": 5, "output_tokens": 1}
+        message = {"id": "m", "role": "assistant", "content": [], "usage": usage}
+        block = {"type": "text", "text": ""}
+        return [
+            {"type": "message_start", "message": message},
+            {"type": "content_block_start", "index": 0, "content_block": block},
+        ]
+
+    def part(self, text: str, *, is_thought: bool) -> dict[str, Any]:
+        delta = {"type": "thinking_delta", "thinking": text} if is_thought else {"type": "text_delta", "text": text}
+        return {"type": "content_block_delta", "index": 0, "delta": delta}
+
+    def fail(self, message: str) -> dict[str, Any]:
+        return {"type": "error", "error": {"type": "overloaded_error", "message": message}}
+
+    def build_end(self, usage: dict[str, Any] | None) -> list[dict[str, Any]]:
+        told = {} if usage is None else {"usage": {"output_tokens": usage["completion_tokens"]}}
+        return [
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, **told},
+            {"type": "message_stop"},
+        ]
+
+
+DOOR_KINDS: dict[str, type[Door]] = {
+    "chat": Door,
+    "completions": CompletionsDoor,
+    "responses": ResponsesDoor,
+    "anthropic": AnthropicDoor,
+}
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+}
 
 
 class StreamServer:
@@ -124,6 +260,7 @@ class StreamServer:
 
     def __init__(self, world: StreamWorld) -> None:
         self.world = world
+        self.door = DOOR_KINDS[world.door]()
         self.random = np.random.default_rng([world.seed, 72])
         self.written: list[Written] = []
 
@@ -145,8 +282,8 @@ class StreamServer:
         times: list[float] = []
         tokens: list[int] = []
         held: list[bytes] = []
-        if "role_first" in world.traits:
-            await response.write(_format({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}))
+        if "role_first" in world.traits or isinstance(self.door, TypedDoor):
+            await response.write(b"".join(map(self.door.format, self.door.begin())))
         n_thought = world.n_events // 2 if world.reasoning.startswith("streamed") else 0
         for number in range(world.n_events):
             if number and not ("bursts" in world.traits and number % 3):
@@ -156,13 +293,12 @@ class StreamServer:
                 request.transport.close()
                 return response
             if kind == "error_events" and number == world.n_events // 2:
-                await response.write(_format({"error": {"message": f"engine failed at {place}"}}))
+                await response.write(self.door.format(self.door.fail(f"engine failed at {place}")))
                 break
             n_tokens = world.per_event
             text = "".join(SIGNS[world.script][(place + number * n_tokens + i) % len(SIGNS[world.script])]
                            for i in range(n_tokens))  # fmt: skip
-            name = "reasoning_content" if number < n_thought else "content"
-            chunk: dict[str, Any] = {"choices": [{"index": 0, "delta": {name: text}, "finish_reason": None}]}
+            chunk = self.door.part(text, is_thought=number < n_thought)
             tokens.append(n_tokens)
             if world.usage == "running" or (world.usage == "first" and number == 0):
                 chunk["usage"] = self._usage(sum(tokens), 0, final=False)
@@ -189,9 +325,14 @@ class StreamServer:
     async def _write_end(self, response: web.StreamResponse, n_tokens: int, hidden: int, thought: int) -> None:
         usage = self.world.usage
         told = thought if self.world.reasoning == "streamed_told" else 0
-        last: dict[str, Any] = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-        await response.write(_format(last))
-        final = _format({"choices": [], "usage": self._usage(n_tokens + hidden, told + hidden, final=True)})
+        counts = self._usage(n_tokens + hidden, told + hidden, final=True)
+        if isinstance(self.door, TypedDoor):
+            ends = self.door.build_end(None if usage == "absent" else counts)
+            await response.write(b"".join(map(self.door.format, ends)))
+            await response.write_eof()
+            return
+        await response.write(_format(self.door.end()))
+        final = _format({"choices": [], "usage": counts})
         if usage in ("end", "running", "half", "double", "float", "text"):
             await response.write(final)
         await response.write(b"data: [DONE]\n\n" + (final if usage == "after_done" else b""))
@@ -217,12 +358,13 @@ class StreamServer:
         if "pings" in self.world.traits and number % 4 == 1:
             yield b": ping\n\n"
         if "empty_chunks" in self.world.traits and number % 5 == 2:
-            yield _format({"choices": []}) + b"data: null\n\n"
+            unknown = {"type": "response.news"} if isinstance(self.door, TypedDoor) else {"choices": []}
+            yield self.door.format(unknown) + b"data: null\n\n"
         if "lines" in self.world.traits:
             lines = json.dumps(chunk, indent=1).encode().split(b"\n")
             yield b"".join(b"data: " + line + b"\n" for line in lines) + b"\n"
         else:
-            yield _format(chunk)
+            yield self.door.format(chunk)
 
 
 def _format(chunk: dict[str, Any]) -> bytes:
@@ -239,9 +381,10 @@ async def measure_world(world: StreamWorld) -> tuple[SweepResult, list[Written]]
     port = runner.addresses[0][1]
     try:
         sweep = await run_sweep_async(
-            protocol="openai", url=f"http://127.0.0.1:{port}", model="m", processes=0, users=[USERS],
-            least_samples=20, most_samples=N_REQUESTS, max_step_s=120.0, min_step_s=0.0, seed=world.seed,
-            simulated=True,
+            protocol=world.door if world.door in ("responses", "anthropic") else "openai",
+            url=f"http://127.0.0.1:{port}" + (PATHS[world.door] if world.door == "completions" else ""),
+            model="m", processes=0, users=[USERS], least_samples=20, most_samples=N_REQUESTS, max_step_s=120.0,
+            min_step_s=0.0, seed=world.seed, simulated=True,
         )  # fmt: skip
     finally:
         await runner.cleanup()
@@ -250,7 +393,7 @@ async def measure_world(world: StreamWorld) -> tuple[SweepResult, list[Written]]
 
 def _build_app(server: StreamServer) -> web.Application:
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", server.handle)
+    app.router.add_post(PATHS[server.world.door], server.handle)
     return app
 
 
@@ -292,6 +435,8 @@ def compare_figures(world: StreamWorld, sweep: SweepResult, written: list[Writte
         "streamed_tokens": [float(one.streamed) for one in good],
     }
     wrong, missing = [], []
+    if others := {count for count in rows["input_tokens"].drop_nulls() if count != 9}:
+        wrong.append(f"prompts of {others} tokens for 9")
     for name, truth in truths.items():
         if name in ("itl_s", "streamed_tokens") and not world.is_countable:
             continue
@@ -320,7 +465,7 @@ def main() -> None:
     counts: dict[str, Counter[str]] = {}
     for one in found:
         world = one.world
-        keys = (world.script, f"usage {world.usage}", f"reasoning {world.reasoning}", *sorted(world.traits))
+        keys = (world.door, world.script, f"usage {world.usage}", f"reasoning {world.reasoning}", *sorted(world.traits))
         for key in ("all", *(("all clear",) if world.is_clear else ()), *keys):
             counts.setdefault(key, Counter())[one.state] += 1
     out = [f"{'trait':24}{'worlds':>8}{'right':>8}{'unknown':>9}{'wrong':>7}"]
@@ -330,7 +475,8 @@ def main() -> None:
     ]
     shown = [one for one in found if one.state == "wrong" or (one.state == "refused" and one.world.is_clear)]
     for one in shown[: chosen.show]:
-        about = f"{one.world.script} usage {one.world.usage} reasoning {one.world.reasoning} {sorted(one.world.traits)}"
+        about = f"{one.world.door} {one.world.script} usage {one.world.usage} reasoning {one.world.reasoning}"
+        about += f" {sorted(one.world.traits)}"
         out.append(f"{one.state} {one.world.seed} {about} {one.world.per_event} an event | {'; '.join(one.notes)}")
     sys.stdout.write("\n".join(out) + "\n")
 

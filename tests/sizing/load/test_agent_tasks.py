@@ -284,13 +284,15 @@ def test_an_idle_simulated_service_runs_a_task_as_planned() -> None:
 @pytest.mark.live
 def test_a_live_service_takes_as_long_as_in_virtual_time() -> None:
     scale = 0.05
-    service = Service(gpus=1, slots=16, calls=1)
-    shared = settings(users=[3], least_samples=40, most_samples=60, exact_output=True, goals=[Goal.read("p95<=60")])
-    virtual, _ = simulate_step(service, build_sweep_config(**shared), 3)
-    with run_simulator(service, time_scale=scale) as url:
+    service = Service(gpus=1, slots=8, calls=1)
+    shared = settings(users=[6], least_samples=24, most_samples=48, exact_output=True, goals=[Goal.read("p95<=60")])
+    virtual, _ = simulate_step(service, build_sweep_config(**shared), 6)
+    with run_simulator(service, time_scale=scale, prompt_words=True) as url:
         found = run_sweep(None, **shared | {"url": url, "tool_factor": scale, "simulated": True, "processes": 1})
     rows = found.requests.filter(found.requests["outcome"] == "ok")
     assert rows.height == found.requests.height
     medians = [float(str(table["runtime_s"].median())) for table in (rows, virtual)]
     assert medians[0] / scale == pytest.approx(medians[1], rel=0.15)
+    tokens = [set(table["input_tokens"]) for table in (rows, virtual)]
+    assert len(tokens[0] & tokens[1]) >= 20
     assert all(len(calls) >= 8 for calls in rows["llm_s"])

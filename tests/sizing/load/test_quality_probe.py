@@ -92,7 +92,12 @@ def build_points(shares: list[tuple[float, int, float]]) -> pl.DataFrame:
 def test_a_level_whose_answers_are_wrong_more_often_is_named() -> None:
     found = find_wrong_steps(build_points([(1, 40, 1.0), (8, 40, 0.95), (32, 40, 0.5)]))
     assert list(found) == [2]
-    assert found[2] == ("other answers", "50 % of 40 probes are right, 100 % of 40 at the lowest load of 1")
+    assert found[2] == ("other answers", "50 % of 40 probes are right, 97.5 % of 80 at the lower loads")
+
+
+def test_few_probes_at_the_lowest_load_do_not_hide_what_more_loads_show() -> None:
+    found = find_wrong_steps(build_points([(1, 6, 1.0), (2, 8, 1.0), (8, 50, 1.0), (16, 87, 0.98), (32, 140, 0.65)]))
+    assert list(found) == [4]
 
 
 def test_equal_quality_is_hardly_ever_called_worse() -> None:
@@ -100,11 +105,7 @@ def test_equal_quality_is_hardly_ever_called_worse() -> None:
 
     random = np.random.default_rng(1)
     wrong = sum(
-        bool(
-            find_wrong_steps(
-                build_points([(1, 40, random.binomial(40, 0.9) / 40), (8, 40, random.binomial(40, 0.9) / 40)])
-            )
-        )
+        bool(find_wrong_steps(build_points([(load, 40, random.binomial(40, 0.9) / 40) for load in (1, 2, 4, 8)])))
         for _ in range(1000)
     )
     assert wrong <= 5

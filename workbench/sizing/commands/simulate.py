@@ -13,6 +13,9 @@ from workbench.console.options import OptionValues, take_options_from
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.", min=0, max=65_535)]
 TimeScale = Annotated[float, typer.Option(help="Factor on all times: 0.1 is ten times faster.")]
+PromptWords = Annotated[
+    bool, typer.Option("--prompt-words", help="A prompt has as many tokens as words, instead of a drawn length.")
+]
 ReadyFile = Annotated[Path | None, typer.Option(help="File that gets the URL once the server listens.")]
 
 
@@ -30,6 +33,7 @@ def simulate(
     host: Host = "127.0.0.1",
     port: Port = 8400,
     time_scale: TimeScale = 1.0,
+    prompt_words: PromptWords = False,
     ready_file: ReadyFile = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -68,7 +72,13 @@ def simulate(
     try:
         served = asyncio.run(
             simulator_server.serve_simulator(
-                service, host=host, port=port, time_scale=time_scale, ready=announce_url, stop=stop_on_signals
+                service,
+                host=host,
+                port=port,
+                time_scale=time_scale,
+                prompt_words=prompt_words,
+                ready=announce_url,
+                stop=stop_on_signals,
             )
         )
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,26 +163,46 @@ def _find_one_text(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: flo
     return f"{100 * count / n:.1f} % of the answers are one text of {size}, {share}"
 
 
+@dataclass(frozen=True)
+class ProbeCounts:
+    """Probes of one or more levels, and those that were answered rightly."""
+
+    n: int = 0
+    n_right: int = 0
+
+    @classmethod
+    def read_points(cls, points: Iterable[Mapping[str, Any]]) -> ProbeCounts:
+        """Those of all these levels, rows of table POINTS."""
+        counts = [(point["n_probed"], point["right_share"]) for point in points if point["n_probed"]]
+        return cls(sum(n for n, _ in counts), sum(round(n * share) for n, share in counts))
+
+    def describe_fall(self, usual: ProbeCounts) -> str | None:
+        """How these are right less often than usual, beyond chance by Fisher's exact test; null if they are not."""
+        from scipy.stats import fisher_exact
+
+        if not self.n or not usual.n:
+            return None
+        counts = [[self.n_right, self.n - self.n_right], [usual.n_right, usual.n - usual.n_right]]
+        if fisher_exact(counts, alternative="less").pvalue >= MAX_CHANCE_OF_WRONG:
+            return None
+        shares = (100 * self.n_right / self.n, 100 * usual.n_right / usual.n)
+        return f"{shares[0]:.3g} % of {self.n} probes are right, {shares[1]:.3g} % of {usual.n}"
+
+
 def find_wrong_steps(table: pl.DataFrame) -> Verdicts:
-    """Steps whose probes are answered rightly less often than at the lowest load, by Fisher's exact test.
+    """Steps whose probes are answered rightly less often than at the lower loads together.
 
     `table`: Table POINTS. Returns: New verdict and reason by step.
     """
-    from scipy.stats import fisher_exact
-
     found: Verdicts = {}
     for _, same in table.sort("load", "step").group_by("gpus", "load_unit", maintain_order=True):
-        rows = same.filter(same["n_probed"].is_not_null()).select("step", "load", "n_probed", "right_share").rows()
-        if not rows:
-            continue
-        _, lowest, n_before, share_before = rows[0]
-        right_before = round(n_before * share_before)
-        for step, _, n, share in rows[1:]:
-            right = round(n * share)
-            counts = [[right, n - right], [right_before, n_before - right_before]]
-            if fisher_exact(counts, alternative="less").pvalue < MAX_CHANCE_OF_WRONG:
-                text = f"{100 * share:.3g} % of {n} probes are right, {100 * share_before:.3g} % of {n_before}"
-                found[step] = ("other answers", f"{text} at the lowest load of {lowest:g}")
+        usual = ProbeCounts()
+        for point in same.iter_rows(named=True):
+            here = ProbeCounts.read_points([point])
+            if text := here.describe_fall(usual):
+                found[point["step"]] = ("other answers", f"{text} at the lower loads")
+            else:
+                usual = ProbeCounts(usual.n + here.n, usual.n_right + here.n_right)
     return found
 
 

@@ -221,10 +221,9 @@ def compare_points(
 
     usable = (*USABLE_VERDICTS, "server-limited")
     table = apply_verdicts(table, find_wrong_clock(table, limits), ("server-limited",))
-    if not limits.any_answer:
-        others = find_other_answers(table, profiles, limits.max_error_ratio)
-        # What was answered does not depend on how late the client was.
-        table = apply_verdicts(table, others | find_wrong_steps(table), (*usable, "client-limited"))
+    others = {} if limits.any_answer else find_other_answers(table, profiles, limits.max_error_ratio)
+    # What was answered does not depend on how late the client was.
+    table = apply_verdicts(table, others | find_wrong_steps(table), (*usable, "client-limited"))
     cached = find_cached_steps(table, profiles, MIN_REPEATED_FRACTION)
     table = apply_verdicts(table, cached, (*usable, CHANGED))
     table = apply_verdicts(table, find_unsteady_steps(table, quantile_rows), USABLE_VERDICTS)

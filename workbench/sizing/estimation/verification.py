@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,12 +16,12 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.estimation import answer_profiles, metrics, step_points, sweep_store
-from workbench.sizing.estimation.answer_profiles import AnswerProfile
+from workbench.sizing.estimation.answer_profiles import AnswerProfile, ProbeCounts
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, find_recommended_gpus
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
 from workbench.sizing.load import sweep_journal, sweep_runner
 from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
-from workbench.sizing.tables import FAILING_VERDICTS, VERIFICATION
+from workbench.sizing.tables import FAILING_VERDICTS, USABLE_VERDICTS, VERIFICATION
 from workbench.stats import quantiles
 
 Scope = Literal["per-GPU load", "whole load"]
@@ -59,10 +59,11 @@ def share_load(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[f
 
 @dataclass(frozen=True)
 class Reference:
-    """A verification's inputs from its sweep: answers at the lowest load, and whether the server's clock is right."""
+    """Of its sweep, for a verification: answers at the lowest load, whether the server's clock is right, probes."""
 
     answers: AnswerProfile | None = None
     trusts_server_clock: bool = True
+    probes: ProbeCounts = field(default_factory=ProbeCounts)
 
 
 def build_reference(requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits) -> Reference:
@@ -76,7 +77,11 @@ def build_reference(requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLi
     sent = requests.filter(pl.col("step") == lowest["step"])
     assessment = step_points.assess_step(sent, lowest, limits, [metrics.DEFAULT_QUANTILE])
     wrong = lowest["users"] == 1 and assessment.point["verdict"] == "server-limited"
-    return Reference(assessment.answers, not wrong)
+    if not requests["right"].count():
+        return Reference(assessment.answers, not wrong)
+    points, _ = assess_steps(requests, steps, limits=limits)
+    usable = points.filter(pl.col("verdict").is_in(USABLE_VERDICTS))
+    return Reference(assessment.answers, not wrong, ProbeCounts.read_points(usable.iter_rows(named=True)))
 
 
 def verify_goals(
@@ -151,13 +156,16 @@ def _compare_answers(
 
     `point`: Row of table POINTS. `requests`, `steps`: Tables of these names.
     """
-    if baseline.answers is None or limits.any_answer or point["verdict"] in FAILING_VERDICTS:
+    if baseline.answers is None or point["verdict"] in FAILING_VERDICTS:
         return point
     step = steps.filter(pl.col("step") == point["step"]).row(0, named=True)
     assessment = step_points.assess_step(
         requests.filter(pl.col("step") == point["step"]), step, limits, [metrics.DEFAULT_QUANTILE]
     )
-    text = answer_profiles.describe_other_answers(assessment.answers, baseline.answers, limits.max_error_ratio)
+    text = None
+    if not limits.any_answer:
+        text = answer_profiles.describe_other_answers(assessment.answers, baseline.answers, limits.max_error_ratio)
+    text = text or ProbeCounts.read_points([point]).describe_fall(baseline.probes)
     return point if text is None else point | {"verdict": "other answers", "reason": f"{text} in the sweep"}
 
 

@@ -179,7 +179,8 @@ def _measure_simulator(config: NotebookConfig, watcher: SweepWatcher, stack: con
     sweeps = []
     for gpus in sorted(config.gpu_counts):
         service = config.simulated_service.model_copy(update={"gpus": gpus})
-        url = stack.enter_context(simulator_process.run_simulator(service, time_scale=scale))
+        simulator = simulator_process.run_simulator(service, time_scale=scale, prompt_words=bool(config.agent_tasks))
+        url = stack.enter_context(simulator)
         shared = protocol | {"url": url, "simulated": True, "gpus": gpus, "goals": goals, "seed": config.seed}
         sweeps.append(shared | settings)
     shorter = (

@@ -159,7 +159,7 @@ def parse_question(body: bytes) -> str:
 class ChatRequest:
     """Fields of a chat request; without a limit, the simulation draws the answer length.
 
-    `opening`: Hash of the first message, by which a later turn finds its conversation.
+    `opening`: Hash of the first message, by which a later turn finds its conversation. `message`: The last one.
     """
 
     stream: bool
@@ -168,6 +168,12 @@ class ChatRequest:
     exact: bool
     opening: int
     n_messages: int
+    message: Any = None
+
+    def count_words(self) -> int:
+        """Words of the last message."""
+        content = self.message.get("content") if isinstance(self.message, dict) else self.message
+        return len(str(content).split()) or 1
 
     def answer_length(self, drawn: int) -> tuple[int, str]:
         """Number of answer tokens and the finish reason."""
@@ -202,7 +208,8 @@ def read_chat_fields(document: dict[str, Any], limit_field: str) -> ChatRequest:
         raise BadRequestError(400)
     exact = document.get("ignore_eos") is True or (limit is not None and document.get("min_tokens") == limit)
     usage = isinstance(options, dict) and options.get("include_usage") is True
-    return ChatRequest(document.get("stream") is True, usage, limit, exact, hash(str(messages[0])), len(messages))
+    is_streamed, opening = document.get("stream") is True, hash(str(messages[0]))
+    return ChatRequest(is_streamed, usage, limit, exact, opening, len(messages), messages[-1])
 
 
 def parse_json_object(body: bytes) -> dict[str, Any]:

@@ -18,12 +18,15 @@ START_TIMEOUT_S = 60
 
 
 @contextlib.contextmanager
-def run_simulator(service: Service, *, time_scale: float = 1.0, port: int = 0) -> Iterator[str]:
+def run_simulator(
+    service: Service, *, time_scale: float = 1.0, port: int = 0, prompt_words: bool = False
+) -> Iterator[str]:
     """Serve a simulated service on the loopback interface inside the block; yields its URL.
 
     The process ends with the block, and with the process that started it.
     """
     request = {"service": service.model_dump(), "time_scale": time_scale, "port": port}
+    request["prompt_words"] = prompt_words
     root = str(Path(__file__).resolve().parents[3])
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "workbench.sizing.simulation.simulator_process"]
@@ -52,6 +55,7 @@ def main() -> int:
                 host="127.0.0.1",
                 port=request["port"],
                 time_scale=request["time_scale"],
+                prompt_words=request["prompt_words"],
                 ready=_print_line,
                 stop=set_at_stdin_end,
             )

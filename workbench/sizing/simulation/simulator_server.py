@@ -89,9 +89,13 @@ def _latency_quantiles(values: deque[float]) -> dict[str, float | int | None]:
 
 
 class Simulator:
-    """Connects HTTP requests to the cluster model; needs a running event loop."""
+    """Connects HTTP requests to the cluster model; needs a running event loop.
 
-    def __init__(self, service: Service, *, time_scale: float = 1.0) -> None:
+    `prompt_words`: A prompt has as many tokens as its last message has words, instead of a drawn length.
+    """
+
+    def __init__(self, service: Service, *, time_scale: float = 1.0, prompt_words: bool = False) -> None:
+        self._prompt_words = prompt_words
         self.service = scale_service_times(service, time_scale)
         self.time_scale = time_scale
         self.cluster = Cluster(self.service)
@@ -204,7 +208,10 @@ class Simulator:
         self._on_arrival()
         token = _token_writer(exchange, dialect, answered) if request.stream else None
         conversation = self._find_conversation(request) if dialect.has_tokens else None
-        self.cluster.start_call(end_call, output_tokens=length, token=token, conversation=conversation)
+        words = request.count_words() if self._prompt_words and dialect.has_tokens else None
+        self.cluster.start_call(
+            end_call, input_tokens=words, output_tokens=length, token=token, conversation=conversation
+        )
         self._set_timer()
 
     def _find_conversation(self, request: response_bodies.ChatRequest) -> Conversation:
@@ -278,6 +285,7 @@ async def serve_simulator(
     host: str,
     port: int,
     time_scale: float,
+    prompt_words: bool = False,
     ready: Callable[[str], None],
     stop: Callable[[asyncio.Event], None],
 ) -> dict[str, Any]:
@@ -285,7 +293,7 @@ async def serve_simulator(
 
     `stop`: Called earlier with an event that stops the server when it is set.
     """
-    simulator, ended = Simulator(simulated, time_scale=time_scale), asyncio.Event()
+    simulator, ended = Simulator(simulated, time_scale=time_scale, prompt_words=prompt_words), asyncio.Event()
     stop(ended)
     server = await asyncio.get_running_loop().create_server(simulator.create_connection, host, port, backlog=4096)
     try:
