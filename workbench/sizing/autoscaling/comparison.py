@@ -14,7 +14,7 @@ from workbench import stats
 from workbench.core.errors import InputError
 from workbench.core.formats import fit_answer
 from workbench.sizing.autoscaling.day_simulation import DayResult, ScalingLimits, simulate_day
-from workbench.sizing.autoscaling.day_traffic import DayTraffic
+from workbench.sizing.autoscaling.day_traffic import HOUR_S, DayTraffic
 from workbench.sizing.autoscaling.policies import FixedCount, Policy, ReplicaSchedule
 from workbench.sizing.config import Goal, build_sweep_config
 from workbench.sizing.estimation.sizing_answer import compute_answer
@@ -153,10 +153,16 @@ def compare_policies(
 
     Every policy meets the same requests. A goal on a quantile allows its share of the requests to be late: 5 % for a
     p95, over all days. A policy holds it where the upper end of the interval of what was late is below that.
+
+    Raises
+    ------
+    InputError
+        The days are too short to tell that so few are late, or one replica holds the goals at no rate.
     """
+    allowed = min(1 - goal.q for goal in goals)
+    _check_length(traffic, days, allowed)
     capacity_per_s = find_capacity_per_s(service, goals, seed)
     foresight = build_foresight(traffic, capacity_per_s, limits)
-    allowed = min(1 - goal.q for goal in goals)
     first = max(limits.min_replicas, math.ceil(traffic.rate_at(0.0) / capacity_per_s))
 
     def replay(policy: Policy) -> Outcome:
@@ -170,14 +176,18 @@ def compare_policies(
             ],
         )
 
-    outcomes = [replay(foresight)]
+    outcomes = {ORACLE: replay(foresight)}
     for policy in policies:
-        outcomes.append(replay(policy) if policy is not None else _find_fixed(replay, foresight, allowed, limits))
-    base = float(np.mean(outcomes[0].gpu_hours))
-    rows = [_build_row(outcome, base, allowed, seed) for outcome in outcomes]
+        if policy is None:
+            outcome = _find_fixed(replay, foresight, allowed, limits)
+            outcomes[outcome.policy.name] = outcome
+        elif policy.name not in outcomes:
+            outcomes[policy.name] = replay(policy)
+    base = float(np.mean(outcomes[ORACLE].gpu_hours))
+    rows = [_build_row(outcome, base, allowed, seed) for outcome in outcomes.values()]
     times = [
         {"policy": outcome.policy.name, "place": place, "at_s": at_s, "ready": ready, "starting": starting}
-        for outcome in outcomes
+        for outcome in outcomes.values()
         for place, (at_s, ready, starting) in enumerate(outcome.days[0].timeline)
     ]
     notes = [
@@ -185,6 +195,20 @@ def compare_policies(
         "In virtual time; every autoscaler meets the same requests.",
     ]
     return AutoscalingAnswer(list(goals), AUTOSCALERS.frame(rows), REPLICA_TIMES.frame(times), notes)
+
+
+def _check_length(traffic: DayTraffic, days: int, allowed: float) -> None:
+    """Refuse days in which not even a policy that is never late would be known to hold."""
+    n_blocks = sum(rate > 0 for rate in traffic.rates_per_s) * HOUR_S / BLOCK_S
+    n_needed = math.log(0.05) / math.log(1 - allowed)
+    if days * n_blocks < n_needed:
+        raise InputError(
+            f"too little traffic to tell that at most {100 * allowed:.2g} % are late",
+            where="--days",
+            found=f"{days * n_blocks:.0f} stretches of ten minutes with requests",
+            allowed=f"{math.ceil(n_needed)} or more",
+            do=f"--days {math.ceil(n_needed / n_blocks)}",
+        )
 
 
 def _find_fixed(
