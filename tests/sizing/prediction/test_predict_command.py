@@ -156,6 +156,7 @@ def test_an_anchor_of_another_server_is_refused_in_the_verdict(sizing: Sizing, t
         ((*ASKED, *GOAL, "--target-users", 9, "--anchor", "sweep"), "not a GPU type and a sweep"),
         ((*ASKED, *GOAL, "--target-users", 9, "--anchor", "h100_sxm=nowhere"), "no sweep here"),
         ((*ASKED, *GOAL, "--target-users", 9, "--backend", "tgi"), "backend"),
+        ((*ASKED, *GOAL, "--target-users", 9, "--backend", "vllm,sglang", "--anchor", "h100_sxm=x"), "of one server"),
         (("predict", "--model", "m", "--gpu", "../x", "--target-users", 9, *GOAL), "deployment"),
     ],
 )
@@ -168,4 +169,4 @@ def test_no_answer_exits_with_1_and_says_why(sizing: Sizing, tmp_path: Path) -> 
     code, out, _ = sizing(*ASKED, "--goal", "p95<=0.3", "--target-users", 9, "--out", tmp_path)
     assert code == 1
     assert "No predicted GPU count for 9 users" in out
-    assert "invalid: h100_sxm x 1: not within the goal" in out
+    assert "invalid: h100_sxm x 1, vllm: not within the goal" in out

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Gpus = Annotated[
     str, typer.Option("--gpu", metavar="TYPE,TYPE,…", help="GPU types to compare: h100_sxm,h200_sxm,l40s.")
 ]
-BackendName = Annotated[str, typer.Option(help="Server: vllm, sglang or trtllm.")]
+BackendNames = Annotated[
+    str, typer.Option("--backend", metavar="NAME,NAME,…", help="Servers to compare: vllm, sglang, trtllm.")
+]
 Tensors = Annotated[
     str, typer.Option("--tensor", metavar="N,N,…", help="GPUs of a replica to try. Default: 1,2,4,8.", show_default="")
 ]
@@ -61,7 +63,7 @@ Prices = Annotated[
         "output_cv": FieldOption(default=0.5),
     },
     groups={
-        "Deployments": "model gpus backend tensors",
+        "Deployments": "model gpus backends tensors",
         "Load": "target_users target_rate users_per_hour session_length goals input_tokens input_cv output_tokens "
         "output_cv turns think_time_s trace seed",
         "Correction": "anchor anchor_tensor uncorrected",
@@ -73,7 +75,7 @@ Prices = Annotated[
 def predict(
     option_values: OptionValues,
     gpus: Gpus,
-    backend: BackendName = "vllm",
+    backends: BackendNames = "vllm",
     tensors: Tensors = "1,2,4,8",
     target_users: Users = None,
     target_rate: Rate = None,
@@ -108,29 +110,34 @@ def predict(
     from workbench.sizing.prediction.gpu_prediction import predict_gpus
     from workbench.sizing.prediction.time_error import TimeErrors, load_published_errors
 
+    servers = list(dict.fromkeys(name.strip() for name in backends.split(",")))
+    if anchor and len(servers) > 1:
+        raise ConfigError("a sweep is of one server", where="--anchor", found=backends, do="--backend of that server")
     config, load = _build_load(option_values, target_users, target_rate, users_per_hour, session_length)
     prices = _read_prices(parse_pairs(gpu_price or [], "--gpu-price"))
     deployments = {
         gpu: [
             validate_model(
                 Deployment,
-                {"model": config.model, "gpu": gpu, "backend": backend, "tensor": tensor},
+                {"model": config.model, "gpu": gpu, "backend": server, "tensor": tensor},
                 noun="deployment",
                 error_type=ConfigError,
             )
+            for server in servers
             for tensor in parse_numbers(tensors, "--tensor")
         ]
         for gpu in dict.fromkeys(name.strip() for name in gpus.split(","))
     }
     with terminal.open_status() as status, open_predictor(status.say) as predictor:
         for candidates in deployments.values():
-            predictor.check_deployment(candidates[0])
-        correction = _read_anchor(predictor, anchor, anchor_tensor, config.model, backend) if anchor else None
+            for deployment in candidates:
+                predictor.check_deployment(deployment)
+        correction = _read_anchor(predictor, anchor, anchor_tensor, config.model, servers[0]) if anchor else None
 
         def find_errors(deployment: Deployment) -> TimeErrors:
             if correction is not None:
                 return correction.carry_to(deployment.gpu, predictor.find_architecture(deployment.gpu))
-            published = load_published_errors(backend)
+            published = load_published_errors(deployment.backend)
             return published.around_one() if uncorrected else published
 
         found = predict_gpus(
@@ -274,7 +281,19 @@ def _format_prediction(found: GpuPrediction, correction: Anchor | None, earlier:
     from workbench.sizing.tables import ANCHOR_LEVELS, PREDICTIONS
 
     lines = [found.sentence, *found.details, *filter(None, [earlier]), "note: predicted, not measured", ""]
-    columns = ["gpu", "tensor", "capacity", "gpus", "gpus_low", "gpus_high", "cost_per_hour", "chosen", "verdict"]
+    several = ["backend"] if found.table["backend"].n_unique() > 1 else []
+    columns = [
+        "gpu",
+        *several,
+        "tensor",
+        "capacity",
+        "gpus",
+        "gpus_low",
+        "gpus_high",
+        "cost_per_hour",
+        "chosen",
+        "verdict",
+    ]
     lines.append(table(found.table.select(columns), PREDICTIONS, caption="By GPU type and GPUs of a replica").text)
     if correction is not None:
         lines.append(table(correction.levels, ANCHOR_LEVELS, caption="Measured levels and their predictions").text)

@@ -143,8 +143,9 @@ class GpuPrediction:
         """Why there is no answer, or none to rely on; empty where there is one."""
         if self.chosen is not None:
             return list(self.objections)
-        rows = self.table.select("gpu", "tensor", "verdict", "reason").rows()
-        return [*self.objections, *(f"{gpu} x {tensor}: {verdict}: {reason}" for gpu, tensor, verdict, reason in rows)]
+        rows = self.table.select("gpu", "tensor", "backend", "verdict", "reason").rows()
+        told = [f"{gpu} x {tensor}, {server}: {verdict}: {reason}" for gpu, tensor, server, verdict, reason in rows]
+        return [*self.objections, *told]
 
     @property
     def estimates(self) -> pl.DataFrame:
@@ -195,7 +196,7 @@ def predict_gpus(
     for gpu, candidates in deployments.items():
         tried = []
         for deployment in candidates:
-            on_progress(f"{gpu}: replicas of {deployment.tensor}")
+            on_progress(f"{gpu}: replicas of {deployment.tensor}, {deployment.backend}")
             tried.append(_predict_expected(predictor, deployment, config, load, errors(deployment)))
         counts = [candidate.gpus for candidate in tried if candidate.gpus is not None]
         near = NEAR_BEST_FACTOR * min(counts, default=0)
