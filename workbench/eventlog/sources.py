@@ -16,6 +16,7 @@ from workbench.core.errors import InputError
 from workbench.core.files import open_store, raise_as_os_errors
 from workbench.core.formats import format_items
 from workbench.core.samples import find_sample
+from workbench.eventlog import history_server
 from workbench.eventlog.codecs import (
     ENDINGS,
     HEAD_BYTES,
@@ -78,7 +79,16 @@ class LogSource:
 
 
 def list_logs(path: str) -> list[LogSource]:
-    """List the event logs at a path, URL or `sample:NAME`: the file itself, or all logs in the folder and below it."""
+    """List the event logs at a path, URL or `sample:NAME`: the file itself, or all logs in the folder and below it.
+
+    `history:URL` means those of a history server (`history_server`).
+    """
+    if path.startswith(history_server.PREFIX):
+        return [
+            replace(log, path=fetched.path, in_progress=fetched.is_running)
+            for fetched in history_server.fetch_history_logs(path)
+            for log in _list_zipped_logs(str(fetched.file))
+        ]
     path = find_sample(path)
     shown = remove_secrets(path)
     # A chain of stores has "::", and a local name may have it, too.

@@ -26,7 +26,8 @@ BackendNames = Annotated[
     str, typer.Option("--backend", metavar="NAME,NAME,…", help="Servers to compare: vllm, sglang, trtllm.")
 ]
 Tensors = Annotated[
-    str, typer.Option("--tensor", metavar="N,N,…", help="GPUs of a replica to try. Default: 1,2,4,8.", show_default="")
+    str,
+    typer.Option("--tensor", metavar="N,N,…", help="GPUs of a replica to try. Default: 1,2,4,8.", show_default=False),
 ]
 AnchorSweep = Annotated[
     str,

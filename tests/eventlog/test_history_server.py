@@ -1,0 +1,174 @@
+"""Logs of a history server are those of its folder: fetched once, chosen by name and date, or told why not."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SAMPLES
+from tests.fakes.history_server import choose_port, list_applications, serve_fake, serve_spark_history
+from workbench.core.errors import InputError
+from workbench.eventlog import history_server
+from workbench.eventlog.history_server import HistoryQuery
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
+from workbench.eventlog.sources import list_logs
+
+LOGS = SAMPLES / "eventlogs"
+SMALL, FAILING = LOGS / "small" / "three_queries.zstd", LOGS / "failing.zstd"
+
+
+def application(name: str, start: str, **attempt: Any) -> dict[str, Any]:
+    facts = {"startTime": start, "lastUpdatedEpoch": 5, "completed": True, "sparkUser": "etl", **attempt}
+    return {"id": f"local-{name}", "name": f"job {name}", "attempts": [facts]}
+
+
+APPLICATIONS = [application("1", "2026-11-29T01:00:00.000GMT"), application("2", "2026-11-28T01:00:00.000GMT")]
+FILES = {"local-1": SMALL, "local-2": FAILING}
+
+
+def assert_equal_tables(found: EventLogFacts, wanted: EventLogFacts) -> None:
+    for field in fields(EventLogFacts):
+        pair = [getattr(facts, field.name) for facts in (found, wanted)]
+        if field.name == "logs":
+            pair = [table.drop("path") for table in pair]
+        assert pair[0].equals(pair[1]), field.name
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(history_server, "RETRY_AFTER_S", (0.01, 0.01))
+    return
+
+
+def test_logs_are_those_of_the_files() -> None:
+    with serve_fake(APPLICATIONS, FILES) as (url, fake):
+        found = list_logs(f"history:{url}")
+        assert [log.path.rpartition("/")[2] for log in found] == ["local-1", "local-2"]
+        again = list_logs(f"history:{url}")
+        one = list_logs(f"history:{url}/local-2")
+    assert [log.files for log in again] == [log.files for log in found]
+    assert [log.path for log in one] == [found[1].path]
+    # Each log was sent once.
+    assert sum(path.endswith("/logs") for path in fake.asked) == 2
+
+
+def test_its_tables_are_those_of_the_file() -> None:
+    with serve_fake(APPLICATIONS, FILES) as (url, _):
+        assert_equal_tables(read_event_logs(f"history:{url}/local-1"), read_event_logs(SMALL))
+
+
+def test_applications_are_chosen_by_date_name_and_user() -> None:
+    with serve_fake(APPLICATIONS, FILES) as (url, fake):
+        assert len(list_logs(f"history:{url}?since=2026-11-29")) == 1
+        assert len(list_logs(f"history:{url}?name=job*&limit=1")) == 1
+        assert len(list_logs(f"history:{url}?name=*2&user=etl")) == 1
+        list_logs(f"history:{url}?since=2026-11-28T12:30")
+        with pytest.raises(InputError, match="no such application"):
+            list_logs(f"history:{url}?user=nobody")
+    assert any(path.endswith("minDate=2026-11-28T12%3A30%3A00.000GMT") for path in fake.asked)
+
+
+def test_a_running_application_is_fetched_as_far_as_it_is() -> None:
+    running = [application("1", "2026-11-29T01:00:00.000GMT", completed=False)]
+    with serve_fake(running, FILES) as (url, fake):
+        assert list_logs(f"history:{url}")[0].in_progress
+        list_logs(f"history:{url}")
+    assert sum(path.endswith("/logs") for path in fake.asked) == 2
+
+
+def test_a_log_that_went_on_takes_the_place_of_the_older_one(tmp_path: Path) -> None:
+    with serve_fake([application("1", "2026-11-29T01:00:00.000GMT")], FILES) as (url, fake):
+        list_logs(f"history:{url}")
+        fake.applications[0]["attempts"][0]["lastUpdatedEpoch"] = 9
+        list_logs(f"history:{url}")
+    assert [file.name for file in (tmp_path / "cache").rglob("*.zip")] == ["local-1-9.zip"]
+
+
+def test_a_server_that_breaks_off_is_asked_again() -> None:
+    def fault(path: str, count: int) -> str:
+        return ("cut" if path.endswith("/logs") else "503") if count < 2 else ""
+
+    with serve_fake(APPLICATIONS[:1], FILES, fault) as (url, _):
+        assert_equal_tables(read_event_logs(f"history:{url}"), read_event_logs(SMALL))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("500", "refuses"),
+        ("403", "refuses"),
+        ("<html>", "not a history server's answer"),
+        ('{"a": 1}', "not a history"),
+    ],
+)
+def test_what_is_no_history_server_is_told(answer: str, told: str) -> None:
+    with (
+        serve_fake(APPLICATIONS, FILES, lambda _path, _count: answer) as (url, _),
+        pytest.raises(InputError, match=told),
+    ):
+        list_logs(f"history:{url}")
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with pytest.raises(InputError, match="does not answer"):
+        list_logs(f"history:http://127.0.0.1:{choose_port()}")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("history:ftp://host", "not a history server"),
+        ("history:/var/log", "not a history server"),
+        ("history:http://user:secret@host", "not a history server"),
+        ("history:http://host?sinc=2026-01-01", "not an option"),
+        ("history:http://host?since=yesterday", "not a date"),
+        ("history:http://host?limit=0", "not a limit"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_asked(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        list_logs(text)
+
+
+def test_an_id_is_told_from_a_folder_of_a_proxy() -> None:
+    assert HistoryQuery.read("history:http://h/gateway/spark").server == "http://h/gateway/spark"
+    for name in ("application_1_0002", "app-20261128-0001", "local-17", "spark-0af3bc12"):
+        assert HistoryQuery.read(f"history:http://h/x/{name}") == HistoryQuery("http://h/x", name)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_spark_s_own_server_gives_the_tables_of_the_files(tmp_path: Path) -> None:
+    import pyspark
+
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for name, file in (("local-1790000000001", SMALL), ("local-1790000000002", FAILING)):
+        shutil.copy(file, folder / f"{name}.zstd")
+    port = choose_port()
+    home = Path(str(pyspark.__file__)).parent
+    with serve_spark_history(home, folder, port) as process:
+        deadline_s = time.monotonic() + 60
+        while len(list_applications(port)) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.5)
+        first = list_logs(f"history:http://127.0.0.1:{port}")
+        process.kill()
+        process.wait()
+    # Killed and started again: what is in the cache is still the log.
+    with serve_spark_history(home, folder, port):
+        while len(list_applications(port)) < 2 and time.monotonic() < deadline_s + 60:
+            time.sleep(0.5)
+        again = list_logs(f"history:http://127.0.0.1:{port}")
+        read = [read_event_logs(log.path) for log in again]
+    files = [read_event_logs(SMALL), read_event_logs(FAILING)]
+    assert len(read) == len(files)
+    by_name = {facts.applications["app_id"][0]: facts for facts in files}
+    for facts in read:
+        assert_equal_tables(facts, by_name[facts.applications["app_id"][0]])
+    assert [log.path for log in first] == [log.path for log in again]

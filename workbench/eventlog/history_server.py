@@ -1,0 +1,209 @@
+"""Event logs of Spark's history server, by its REST API: `history:http://HOST:18080[/APPLICATION][?since=…&name=…]`.
+
+Logs are fetched as the zips that the server makes of them, into the user's cache, where those of ended applications
+stay. Source of the API: Spark's documentation, Monitoring, REST API.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import http.client
+import json
+import re
+import shutil
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from workbench.core.errors import InputError
+from workbench.core.files import cache_folder
+from workbench.core.redaction import has_user_info
+
+T = TypeVar("T")
+PREFIX = "history:"
+OPTIONS = ("since", "until", "name", "user", "limit")
+USUAL_LIMIT, MAX_LIMIT = 200, 10_000
+MAX_LIST_BYTES = 64 << 20
+TIMEOUT_S = 60.0
+# Waits between attempts while a server starts again.
+RETRY_AFTER_S = (1.0, 2.0, 4.0, 8.0)
+_APPLICATION = re.compile(r"(?:application_\d+_\d+|app-\d+-\d+|local-\d+|spark-[0-9a-f]{8,40}|spark-application-\d+)")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,3})?)?)?")
+
+
+class Attempt(msgspec.Struct, rename="camel"):
+    """A run of an application; times as the server writes them."""
+
+    start_time: str = ""
+    last_updated_epoch: int = 0
+    completed: bool = True
+    spark_user: str = ""
+    attempt_id: str | None = None
+
+
+class Application(msgspec.Struct):
+    """An application with its attempts, the newest first."""
+
+    id: str
+    name: str = ""
+    attempts: list[Attempt] = []
+
+
+@dataclass(frozen=True)
+class HistoryQuery:
+    """Which applications of a server.
+
+    `application`: An id, or empty for all that meet the rest. `since`, `until`: Begins of applications, as dates or
+    times (UTC). `name`: A pattern with * and ?. `limit`: The newest so many.
+    """
+
+    server: str
+    application: str = ""
+    since: str = ""
+    until: str = ""
+    name: str = ""
+    user: str = ""
+    limit: int = USUAL_LIMIT
+
+    @classmethod
+    def read(cls, text: str) -> HistoryQuery:
+        """Read `history:URL`.
+
+        >>> HistoryQuery.read("history:http://host:18080?since=2026-11-29&name=nightly*").since
+        '2026-11-29'
+        >>> HistoryQuery.read("history:https://proxy/spark/application_17_0001").server
+        'https://proxy/spark'
+        """
+        parts = urllib.parse.urlsplit(text.removeprefix(PREFIX))
+        allowed = f"{PREFIX}http://HOST:PORT[/APPLICATION][?{'&'.join(f'{name}=…' for name in OPTIONS)}]"
+        if parts.scheme not in ("http", "https") or not parts.hostname or has_user_info(text):
+            raise InputError("not a history server", where=PREFIX, found=parts.scheme or "no URL", allowed=allowed)
+        *folders, last = parts.path.rstrip("/").split("/")
+        application = last if _APPLICATION.fullmatch(last) else ""
+        given = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
+        if unknown := sorted({*given} - {*OPTIONS}):
+            raise InputError("not an option of a history server", where=PREFIX, found=unknown, allowed=OPTIONS)
+        for name in ("since", "until"):
+            if given.get(name) and not _DATE.fullmatch(given[name]):
+                raise InputError("not a date", where=f"{PREFIX} {name}", found=given[name][:40], allowed="2026-11-30")
+        limit = given.pop("limit", str(USUAL_LIMIT))
+        if not limit.isdigit() or not 1 <= int(limit) <= MAX_LIMIT:
+            raise InputError("not a limit", where=f"{PREFIX} limit", found=limit[:40], allowed=f"1 to {MAX_LIMIT:,}")
+        path = "/".join(folders if application else [*folders, last])
+        return cls(f"{parts.scheme}://{parts.netloc}{path}", application, limit=int(limit), **given)
+
+    def accepts(self, application: Application) -> bool:
+        """Whether an application is meant; the server itself compares the begins."""
+        users = {attempt.spark_user for attempt in application.attempts}
+        return (not self.name or fnmatch.fnmatchcase(application.name, self.name)) and (
+            not self.user or self.user in users
+        )
+
+
+@dataclass(frozen=True)
+class FetchedLog:
+    """A zip in the cache; `path` names it as the reader does."""
+
+    path: str
+    file: Path
+    is_running: bool
+
+
+def fetch_history_logs(text: str) -> list[FetchedLog]:
+    """Fetch the logs that `history:URL` means, the newest applications first; those in the cache are not sent again.
+
+    Raises
+    ------
+    InputError
+        The server does not answer, refuses, or has no such application.
+    """
+    query = HistoryQuery.read(text)
+    logs = [
+        _fetch_log(query.server, application.id, attempt)
+        for application in _list_applications(query)
+        for attempt in application.attempts
+    ]
+    if not logs:
+        raise InputError("no such application on the history server", where=text, do="leave out name, user or since")
+    return logs
+
+
+def _list_applications(query: HistoryQuery) -> list[Application]:
+    url = f"{query.server}/api/v1/applications"
+    try:
+        if query.application:
+            return [msgspec.convert(_read_json(f"{url}/{query.application}"), Application)]
+        times = {"minDate": query.since, "maxDate": query.until}
+        asked = urllib.parse.urlencode({name: _write_time(value) for name, value in times.items() if value})
+        found = msgspec.convert(_read_json(f"{url}?{asked}" if asked else url), list[Application])
+    except msgspec.ValidationError as error:
+        raise InputError("not a history server's answer", where=url, found=str(error)[:160]) from None
+    return [application for application in found if query.accepts(application)][: query.limit]
+
+
+def _write_time(text: str) -> str:
+    """A date or a time as the API takes it: a day, or a moment of GMT with milliseconds."""
+    if "T" not in text:
+        return text
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%S.000GMT")
+
+
+def _fetch_log(server: str, application: str, attempt: Attempt) -> FetchedLog:
+    own = f"{application}/{attempt.attempt_id}" if attempt.attempt_id else application
+    folder = cache_folder() / "history" / hashlib.sha256(server.encode()).hexdigest()[:16]
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", own)
+    file = folder / f"{name}-{attempt.last_updated_epoch}.zip"
+    if not file.is_file() or not attempt.completed:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(".part")
+
+        def keep(answer: Any) -> None:
+            with part.open("wb") as output:
+                shutil.copyfileobj(answer, output, 1 << 20)
+            # The end of a zip is its list: one without it was broken off.
+            if not zipfile.is_zipfile(part):
+                raise http.client.IncompleteRead(b"")
+
+        _ask(f"{server}/api/v1/applications/{own}/logs", keep)
+        for older in folder.glob(f"{name}-*.zip"):
+            older.unlink()
+        part.replace(file)
+    return FetchedLog(f"{PREFIX}{server}/{own}", file, not attempt.completed)
+
+
+def _read_json(url: str) -> Any:
+    text = _ask(url, lambda answer: answer.read(MAX_LIST_BYTES + 1))
+    if len(text) > MAX_LIST_BYTES:
+        raise InputError("the history server lists too much", where=url, do="add ?since=DATE")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError("not a history server's answer", where=url, found=str(error)[:120]) from None
+
+
+def _ask(url: str, read: Callable[[Any], T]) -> T:
+    """What is read of the answer to a request; a server that is away, or breaks off, is asked again for a while."""
+    for wait_s in (*RETRY_AFTER_S, None):
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone
+                return read(answer)
+        except urllib.error.HTTPError as error:
+            if error.code < 500 or wait_s is None:
+                do = "check the application's id and the address" if error.code == 404 else None
+                raise InputError("the history server refuses", where=url, found=f"HTTP {error.code}", do=do) from None
+        except (OSError, http.client.HTTPException) as error:
+            if wait_s is None:
+                reason = getattr(error, "reason", error)
+                raise InputError("the history server does not answer", where=url, found=str(reason)[:160]) from None
+        time.sleep(wait_s)
+    raise AssertionError("the last attempt returns or raises")
