@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -14,9 +14,11 @@ from tests.conftest import SAMPLES
 from tests.fakes.history_server import choose_port, list_applications, serve_fake, serve_spark_history
 from workbench.core.errors import InputError
 from workbench.eventlog import history_server
+from workbench.eventlog.codecs import decode_blocks
 from workbench.eventlog.history_server import HistoryQuery
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.eventlog.sources import list_logs
+from workbench.spark import releases
 
 LOGS = SAMPLES / "eventlogs"
 SMALL, FAILING = LOGS / "small" / "three_queries.zstd", LOGS / "failing.zstd"
@@ -140,35 +142,63 @@ def test_an_id_is_told_from_a_folder_of_a_proxy() -> None:
     assert HistoryQuery.read("history:http://h/gateway/spark").server == "http://h/gateway/spark"
     for name in ("application_1_0002", "app-20261128-0001", "local-17", "spark-0af3bc12"):
         assert HistoryQuery.read(f"history:http://h/x/{name}") == HistoryQuery("http://h/x", name)
+        assert HistoryQuery.read(f"history:http://h/{name}/2") == HistoryQuery("http://h", name, "2")
+
+
+def test_each_attempt_is_a_log_that_can_be_asked_for() -> None:
+    retried = application("1", "2026-11-29T01:00:00.000GMT", attemptId="2")
+    retried["attempts"].append(retried["attempts"][0] | {"attemptId": "1"})
+    with serve_fake([retried], FILES) as (url, _):
+        found = list_logs(f"history:{url}")
+        assert [log.path.rpartition("/")[2] for log in found] == ["2", "1"]
+        assert [log.path for log in list_logs(found[1].path)] == [found[1].path]
+
+
+def write_copies(folder: Path, count: int) -> dict[str, Path]:
+    """Logs of as many applications, by their ids: copies of samples."""
+    folder.mkdir()
+    files = {}
+    for number in range(count):
+        source = (SMALL, FAILING)[number % 2]
+        with source.open("rb") as opened:
+            text = b"".join(decode_blocks(opened, "zstd")).decode()
+        name = re.search(r'"App ID":"([^"]+)"', text)
+        assert name is not None
+        own = f"local-17900000{number:05}"
+        files[own] = folder / own
+        files[own].write_text(text.replace(name[1], own))
+    return files
+
+
+def wait_for_applications(port: int, count: int) -> None:
+    deadline_s = time.monotonic() + 120
+    while len(list_applications(port)) < count and time.monotonic() < deadline_s:
+        time.sleep(0.5)
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_spark_s_own_server_gives_the_tables_of_the_files(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("line", ["3.5", pytest.param("4.1", marks=[pytest.mark.network, pytest.mark.slow])])
+def test_spark_s_own_server_gives_the_tables_of_the_files(line: str, tmp_path: Path) -> None:
     import pyspark
 
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    for name, file in (("local-1790000000001", SMALL), ("local-1790000000002", FAILING)):
-        shutil.copy(file, folder / f"{name}.zstd")
+    home, variables = Path(str(pyspark.__file__)).parent, {}
+    if line != "3.5":
+        release = releases.RELEASES[line]
+        variables = releases.build_release_environment(release, say=print)
+        home = release.folder / "pyspark"
+    files = write_copies(tmp_path / "logs", 50)
     port = choose_port()
-    home = Path(str(pyspark.__file__)).parent
-    with serve_spark_history(home, folder, port) as process:
-        deadline_s = time.monotonic() + 60
-        while len(list_applications(port)) < 2 and time.monotonic() < deadline_s:
-            time.sleep(0.5)
-        first = list_logs(f"history:http://127.0.0.1:{port}")
-        process.kill()
-        process.wait()
-    # Killed and started again: what is in the cache is still the log.
-    with serve_spark_history(home, folder, port):
-        while len(list_applications(port)) < 2 and time.monotonic() < deadline_s + 60:
-            time.sleep(0.5)
-        again = list_logs(f"history:http://127.0.0.1:{port}")
-        read = [read_event_logs(log.path) for log in again]
-    files = [read_event_logs(SMALL), read_event_logs(FAILING)]
-    assert len(read) == len(files)
-    by_name = {facts.applications["app_id"][0]: facts for facts in files}
-    for facts in read:
-        assert_equal_tables(facts, by_name[facts.applications["app_id"][0]])
-    assert [log.path for log in first] == [log.path for log in again]
+    url = f"history:http://127.0.0.1:{port}"
+    with serve_spark_history(home, tmp_path / "logs", port, variables):
+        wait_for_applications(port, 25)
+        first = list_logs(f"{url}?limit=20")
+    # Killed and started again in between: what is in the cache is not sent again, and the rest comes.
+    with serve_spark_history(home, tmp_path / "logs", port, variables):
+        wait_for_applications(port, 50)
+        again = list_logs(url)
+        assert len(again) == 50
+        read = read_event_logs(url)
+    assert {log.path for log in first} <= {log.path for log in again}
+    wanted = read_event_logs(*(files[log.path.rpartition("/")[2]] for log in again))
+    assert_equal_tables(read, wanted)

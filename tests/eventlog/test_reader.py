@@ -12,6 +12,7 @@ import zstandard
 from tests.eventlog.conftest import LOGS, OTHERS, OWN
 from tests.eventlog.reference import Reference, content
 from workbench.core.errors import ConfigError, InputError
+from workbench.eventlog.codecs import decode_blocks
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.eventlog.sources import LogCutter, list_logs
 
@@ -234,3 +235,21 @@ def test_frames_read_in_groups_give_what_one_stream_gives(
         assert of_both[0].equals(of_both[1]), table
     assert in_groups.bad_lines["byte_offset"][0] == bad_offset
     assert (in_groups.logs["fault"][0] is None) == (fault in ("none", "frames end within lines", "no line end", "cut"))
+
+
+def test_settings_that_a_session_changed_are_those_of_its_query(facts_of: Read, tmp_path: Path) -> None:
+    found = facts_of(LOGS / "failing.zstd").sql_executions
+    changed = [text for text in found["modified_configs"] if text != "{}"]
+    assert changed == [f'{{"spark.sql.ansi.enabled": "{value}"}}' for value in ("true", "true", "false")]
+    with (LOGS / "failing.zstd").open("rb") as opened:
+        text = b"".join(decode_blocks(opened, "zstd")).decode()
+    log = tmp_path / "log"
+    log.write_text(
+        text.replace('"spark.sql.ansi.enabled":"true"', '"spark.sql.my.password":"hush"').replace(
+            '"modifiedConfigs":{"spark.sql.ansi.enabled":"false"}', '"modifiedConfigs":[1]'
+        )
+    )
+    other = read_event_logs(log).sql_executions
+    assert "hush" not in str(other["modified_configs"].to_list())
+    assert other["modified_configs"].null_count() == 1
+    assert other.drop("modified_configs").equals(found.drop("modified_configs"))

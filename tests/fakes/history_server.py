@@ -29,15 +29,19 @@ def choose_port() -> int:
 
 
 @contextlib.contextmanager
-def serve_spark_history(spark_home: Path, logs: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Spark's history server over a folder of event logs."""
+def serve_spark_history(
+    spark_home: Path, logs: Path, port: int, more: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Spark's history server over a folder of event logs. `more`: Variables, such as of its Java."""
     options = {
         "spark.history.fs.logDirectory": logs.as_uri(),
         "spark.history.ui.port": port,
         "spark.history.fs.update.interval": "1s",
         "spark.history.store.maxDiskUsage": "100m",
     }
-    variables = os.environ | {
+    variables = {
+        **os.environ,
+        **more,
         "SPARK_HOME": str(spark_home),
         "SPARK_HISTORY_OPTS": " ".join(f"-D{name}={value}" for name, value in options.items()),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -40,6 +40,7 @@ AREAS = {
         "workbench.speedup.command",
         "Measure and predict what an accelerator gains, operator by operator.",
         uses=("spark",),
+        questions="workbench.speedup.log_questions",
     ),
     "lore": Area(
         "workbench.lore.command",
@@ -322,15 +323,29 @@ def doctor(
     epilog="\b\nExample, in the configuration of a client:\n"
     '  {"mcpServers": {"workbench": {"command": "workbench", "args": ["mcp", "--out", "data/runs"]}}}'
 )
-def mcp(out: Out = None) -> None:
-    """Answer questions about runs by the Model Context Protocol.
+def mcp(
+    out: Out = None,
+    logs: Annotated[
+        list[str] | None,
+        typer.Option("--logs", metavar="PLACE", help="Event logs to answer about: a folder, a URL, history:URL."),
+    ] = None,
+) -> None:
+    """Answer questions about runs, and with --logs about Spark's event logs, by the Model Context Protocol.
 
     For assistants that ask for figures: each comes with its interval and the verdict of its run, from the tables of
     the runs. Reads only, speaks on standard input and output, and ends with its client.
     """
+    import importlib
+
     from workbench.runs.question_server import build_server
 
-    build_server(out or default_place()).run("stdio")
+    more: list[Any] = []
+    if logs:
+        modules = [
+            importlib.import_module(area.questions) for area in AREAS.values() if area.questions and area.is_installed
+        ]
+        more = [question for module in modules for question in module.list_questions(logs)]
+    build_server(out or default_place(), more).run("stdio")
 
 
 def main(arguments: list[str] | None = None) -> None:

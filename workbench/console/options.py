@@ -423,7 +423,7 @@ class Area:
     """A sub-app that is imported on use, as `app` of `module`.
 
     `needs`: abilities it requires; `uses`: abilities of some of its commands; `checks`: a module whose `checks()` tests
-    one of them for `workbench doctor`.
+    one of them for `workbench doctor`; `questions`: one whose `list_questions(places)` are tools of `workbench mcp`.
     """
 
     module: str
@@ -431,6 +431,7 @@ class Area:
     needs: tuple[str, ...] = ("base",)
     uses: tuple[str, ...] = ()
     checks: str | None = None
+    questions: str | None = None
 
     @property
     def is_installed(self) -> bool:

@@ -63,12 +63,14 @@ class Application(msgspec.Struct):
 class HistoryQuery:
     """Which applications of a server.
 
-    `application`: An id, or empty for all that meet the rest. `since`, `until`: Begins of applications, as dates or
-    times (UTC). `name`: A pattern with * and ?. `limit`: The newest so many.
+    `application`: An id, or empty for all that meet the rest; `attempt`: one of its attempts, or empty.
+    `since`, `until`: Begins of applications, as dates or times (UTC). `name`: A pattern with * and ?. `limit`: The
+    newest so many.
     """
 
     server: str
     application: str = ""
+    attempt: str = ""
     since: str = ""
     until: str = ""
     name: str = ""
@@ -88,8 +90,9 @@ class HistoryQuery:
         allowed = f"{PREFIX}http://HOST:PORT[/APPLICATION][?{'&'.join(f'{name}=…' for name in OPTIONS)}]"
         if parts.scheme not in ("http", "https") or not parts.hostname or has_user_info(text):
             raise InputError("not a history server", where=PREFIX, found=parts.scheme or "no URL", allowed=allowed)
-        *folders, last = parts.path.rstrip("/").split("/")
-        application = last if _APPLICATION.fullmatch(last) else ""
+        folders = parts.path.rstrip("/").split("/")
+        attempt = folders.pop() if folders[-1].isdigit() and _APPLICATION.fullmatch("".join(folders[-2:-1])) else ""
+        application = folders.pop() if _APPLICATION.fullmatch(folders[-1]) else ""
         given = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
         if unknown := sorted({*given} - {*OPTIONS}):
             raise InputError("not an option of a history server", where=PREFIX, found=unknown, allowed=OPTIONS)
@@ -99,8 +102,8 @@ class HistoryQuery:
         limit = given.pop("limit", str(USUAL_LIMIT))
         if not limit.isdigit() or not 1 <= int(limit) <= MAX_LIMIT:
             raise InputError("not a limit", where=f"{PREFIX} limit", found=limit[:40], allowed=f"1 to {MAX_LIMIT:,}")
-        path = "/".join(folders if application else [*folders, last])
-        return cls(f"{parts.scheme}://{parts.netloc}{path}", application, limit=int(limit), **given)
+        server = f"{parts.scheme}://{parts.netloc}{'/'.join(folders)}"
+        return cls(server, application, attempt, limit=int(limit), **given)
 
     def accepts(self, application: Application) -> bool:
         """Whether an application is meant; the server itself compares the begins."""
@@ -132,6 +135,7 @@ def fetch_history_logs(text: str) -> list[FetchedLog]:
         _fetch_log(query.server, application.id, attempt)
         for application in _list_applications(query)
         for attempt in application.attempts
+        if query.attempt in ("", attempt.attempt_id)
     ]
     if not logs:
         raise InputError("no such application on the history server", where=text, do="leave out name, user or since")

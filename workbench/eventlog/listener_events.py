@@ -302,7 +302,13 @@ class Plan(Struct, rename={"name": "nodeName", "text": "simpleString"}):
 
 class SqlStart(
     Struct,
-    rename={"sql_id": "executionId", "root_id": "rootExecutionId", "plan": "sparkPlanInfo", "time_ms": "time"},
+    rename={
+        "sql_id": "executionId",
+        "root_id": "rootExecutionId",
+        "plan": "sparkPlanInfo",
+        "time_ms": "time",
+        "configs": "modifiedConfigs",
+    },
 ):
     """Start of an execution; folding replaces `plan` by its columns in `packed`, which logs do not have."""
 
@@ -311,6 +317,7 @@ class SqlStart(
     description: str = ""
     plan: Plan | None = None
     time_ms: BoundedInt | None = None
+    configs: Any = None
     packed: bytes = b""
 
 

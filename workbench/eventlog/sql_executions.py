@@ -155,6 +155,7 @@ class SqlAssembler:
             status="running" if end is None else "failed" if error else "succeeded",
             error=self.rows.redactor.redact_message(error) if error else None,
             n_plan_versions=len(sql.plans),
+            modified_configs=self._format_configs(start.configs),
         )
         if error:
             self.rows.add_failure(
@@ -163,6 +164,16 @@ class SqlAssembler:
         self.rows.ledger.metrics_planned.update(sql.metrics)
         self._write_plans(sql)
         self._write_node_metrics(sql)
+
+    def _format_configs(self, configs: Any) -> str | None:
+        if not isinstance(configs, dict):
+            return None
+        redactor = self.rows.redactor
+        clean = {
+            redactor.redact_property_name(name): redactor.redact_property(name, str(value))
+            for name, value in sorted(configs.items())
+        }
+        return json.dumps(clean)
 
     def _write_plans(self, sql: SqlState) -> None:
         redactor = self.rows.redactor

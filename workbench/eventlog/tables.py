@@ -161,6 +161,13 @@ SQL_EXECUTIONS = Table(
         ),
         _text_column("error", "Error message of a failed one (before Spark 3.4, of its first job that failed)."),
         _id_column("n_plan_versions", "Versions of its plan: 1 and one more per adaptive change."),
+        Column(
+            "modified_configs",
+            "str",
+            "SQL settings of its session that are not Spark's defaults, as JSON; null before Spark 3.4.",
+            nullable=True,
+            added=True,
+        ),
     ),
 )
 PLAN_NODES = Table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,11 @@ _TOOL_WORDS = (
 )
 
 
-def build_server(place: str | Path) -> MCPServer[Any]:
-    """Build a server whose tools answer questions about the runs below a place; none of them writes."""
+def build_server(place: str | Path, more: Sequence[Callable[..., dict[str, Any]]] = ()) -> MCPServer[Any]:
+    """Build a server whose tools answer questions about the runs below a place; none of them writes.
+
+    `more`: Other questions that are tools.
+    """
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -69,7 +72,7 @@ def build_server(place: str | Path) -> MCPServer[Any]:
     read_only = ToolAnnotations(
         read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )
-    for ask in (
+    asked: list[Callable[..., dict[str, Any]]] = [
         questions.list_runs,
         questions.show_run,
         questions.describe_table,
@@ -78,7 +81,9 @@ def build_server(place: str | Path) -> MCPServer[Any]:
         questions.compare_runs,
         questions.show_history,
         questions.check_thresholds,
-    ):
+        *more,
+    ]
+    for ask in asked:
         server.add_tool(_tell_errors(ask), description=inspect.getdoc(ask), annotations=read_only)
     return server
 
