@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 from dataclasses import fields
@@ -76,6 +77,24 @@ def test_applications_are_chosen_by_date_name_and_user() -> None:
     assert any(path.endswith("minDate=2026-11-28T12%3A30%3A00.000GMT") for path in fake.asked)
 
 
+def test_many_applications_are_not_cut_in_silence() -> None:
+    many = [application(str(number), "2026-11-29T01:00:00.000GMT") for number in range(201)]
+    with serve_fake(many, {one["id"]: SMALL for one in many}) as (url, fake):
+        with pytest.raises(InputError, match="say which"):
+            list_logs(f"history:{url}")
+        assert len(list_logs(f"history:{url}?limit=2")) == 2
+    assert sum(path.endswith("/logs") for path in fake.asked) == 2
+
+
+def test_a_full_disk_is_no_fault_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(history_server.zipfile, "is_zipfile", fill)
+    with serve_fake(APPLICATIONS, FILES) as (url, _), pytest.raises(OSError, match="No space left"):
+        list_logs(f"history:{url}")
+
+
 def test_a_running_application_is_fetched_as_far_as_it_is() -> None:
     running = [application("1", "2026-11-29T01:00:00.000GMT", completed=False)]
     with serve_fake(running, FILES) as (url, fake):
@@ -130,7 +149,8 @@ def test_a_server_that_is_not_there_is_told() -> None:
         ("history:http://user:secret@host", "not a history server"),
         ("history:http://host?sinc=2026-01-01", "not an option"),
         ("history:http://host?since=yesterday", "not a date"),
-        ("history:http://host?limit=0", "not a limit"),
+        ("history:http://host?since=2026-13-01", "not a date"),
+        ("history:http://host?limit=all", "not a limit"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_asked(text: str, told: str) -> None:

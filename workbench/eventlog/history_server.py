@@ -6,6 +6,7 @@ stay. Source of the API: Spark's documentation, Monitoring, REST API.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import http.client
@@ -32,11 +33,13 @@ from workbench.core.redaction import has_user_info
 T = TypeVar("T")
 PREFIX = "history:"
 OPTIONS = ("since", "until", "name", "user", "limit")
-USUAL_LIMIT, MAX_LIMIT = 200, 10_000
+MAX_UNASKED, MAX_LIMIT = 200, 10_000
+"""Logs that are fetched without a limit that was asked for, and with one."""
 MAX_LIST_BYTES = 64 << 20
 TIMEOUT_S = 60.0
 # Waits between attempts while a server starts again.
 RETRY_AFTER_S = (1.0, 2.0, 4.0, 8.0)
+_FAULTS_OF_THIS_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 _APPLICATION = re.compile(r"(?:application_\d+_\d+|app-\d+-\d+|local-\d+|spark-[0-9a-f]{8,40}|spark-application-\d+)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,3})?)?)?")
 
@@ -65,7 +68,7 @@ class HistoryQuery:
 
     `application`: An id, or empty for all that meet the rest; `attempt`: one of its attempts, or empty.
     `since`, `until`: Begins of applications, as dates or times (UTC). `name`: A pattern with * and ?. `limit`: The
-    newest so many.
+    newest so many; 0 for all, which may be 200.
     """
 
     server: str
@@ -75,7 +78,7 @@ class HistoryQuery:
     until: str = ""
     name: str = ""
     user: str = ""
-    limit: int = USUAL_LIMIT
+    limit: int = 0
 
     @classmethod
     def read(cls, text: str) -> HistoryQuery:
@@ -97,10 +100,11 @@ class HistoryQuery:
         if unknown := sorted({*given} - {*OPTIONS}):
             raise InputError("not an option of a history server", where=PREFIX, found=unknown, allowed=OPTIONS)
         for name in ("since", "until"):
-            if given.get(name) and not _DATE.fullmatch(given[name]):
-                raise InputError("not a date", where=f"{PREFIX} {name}", found=given[name][:40], allowed="2026-11-30")
-        limit = given.pop("limit", str(USUAL_LIMIT))
-        if not limit.isdigit() or not 1 <= int(limit) <= MAX_LIMIT:
+            if given.get(name) and not _is_time(given[name]):
+                allowed = "2026-11-30 or 2026-11-30T18:00"
+                raise InputError("not a date", where=f"{PREFIX} {name}", found=given[name][:40], allowed=allowed)
+        limit = given.pop("limit", "0")
+        if not limit.isdigit() or not 0 <= int(limit) <= MAX_LIMIT:
             raise InputError("not a limit", where=f"{PREFIX} limit", found=limit[:40], allowed=f"1 to {MAX_LIMIT:,}")
         server = f"{parts.scheme}://{parts.netloc}{'/'.join(folders)}"
         return cls(server, application, attempt, limit=int(limit), **given)
@@ -152,7 +156,23 @@ def _list_applications(query: HistoryQuery) -> list[Application]:
         found = msgspec.convert(_read_json(f"{url}?{asked}" if asked else url), list[Application])
     except msgspec.ValidationError as error:
         raise InputError("not a history server's answer", where=url, found=str(error)[:160]) from None
-    return [application for application in found if query.accepts(application)][: query.limit]
+    chosen = [application for application in found if query.accepts(application)]
+    if not query.limit and len(chosen) > MAX_UNASKED:
+        raise InputError(
+            "many applications on the history server: say which",
+            where=query.server,
+            found=len(chosen),
+            do=f"add ?since=DATE or name=PATTERN, or limit={len(chosen)}",
+        )
+    return chosen[: query.limit or None]
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return _DATE.fullmatch(text) is not None
 
 
 def _write_time(text: str) -> str:
@@ -206,6 +226,8 @@ def _ask(url: str, read: Callable[[Any], T]) -> T:
                 do = "check the application's id and the address" if error.code == 404 else None
                 raise InputError("the history server refuses", where=url, found=f"HTTP {error.code}", do=do) from None
         except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in _FAULTS_OF_THIS_MACHINE:
+                raise
             if wait_s is None:
                 reason = getattr(error, "reason", error)
                 raise InputError("the history server does not answer", where=url, found=str(reason)[:160]) from None

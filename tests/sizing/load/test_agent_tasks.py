@@ -119,6 +119,8 @@ def test_weka_traces_are_read_with_their_sub_agents(tmp_path: Path) -> None:
     # Times of the sub-agent count from its begin; it ends half a second after its last call.
     assert [one.after for one in first.calls] == [{-1: 0.0}, {0: 0.5}, {1: 0.5}, {2: 1.0}]
     assert [one.continues for one in first.calls] == [None, None, 1, 0]
+    bare = read(tmp_path, weka(request(0, 1, [1], hash_ids=None), {"t": 2, "type": "subagent", "requests": None}))
+    assert [one.blocks for one in bare.tasks[0].calls] == [[]]
     # Equal numbers of two sessions are not the same text.
     assert found.tasks[1].calls[0].blocks[0] not in first.calls[0].blocks
     assert (found.block_tokens, found.n_read, found.counts) == (64, 5, {"calls in tasks": 5})

@@ -98,8 +98,8 @@ class WekaRequest(msgspec.Struct):
     output_tokens: Tokens | None = msgspec.field(default=None, name="out")
     api_time: Seconds | None = None
     duration_ms: Seconds | None = None
-    hash_ids: Annotated[list[int], msgspec.Meta(max_length=200_000)] = []
-    requests: list[WekaRequest] = []
+    hash_ids: Annotated[list[int], msgspec.Meta(max_length=200_000)] | None = None
+    requests: list[WekaRequest] | None = None
 
 
 class WekaTrace(msgspec.Struct):
@@ -305,7 +305,7 @@ class _WekaAgents:
         for request in requests:
             begin_s = request.t + offset_s
             if request.type == "subagent" or request.requests:
-                agent = self.build(request.requests, begin_s)
+                agent = self.build(request.requests or [], begin_s)
                 end_s = begin_s + (request.duration_ms or 0.0) / 1000
                 inner = [] if agent is None else [agent]
                 parts.append(Activity(begin_s, max([end_s, *(part.end_s for part in inner)]), parts=inner))
@@ -323,7 +323,7 @@ class _WekaAgents:
             allowed = "t, in, out, api_time"
             raise InputError("a request without its tokens or its time", where=self.where, allowed=allowed)
         self.reading.n_read += 1
-        full = request.hash_ids[: request.input_tokens // self.block_tokens]
+        full = (request.hash_ids or [])[: request.input_tokens // self.block_tokens]
         blocks = [self.reading.number_block((self.scope, block)) for block in full]
         prompt = request.input_tokens, max(1, request.output_tokens), blocks
         return Activity(begin_s, begin_s + request.api_time, prompt)
