@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import SAMPLES
-from tests.fakes.history_server import choose_port, list_applications, serve_fake, serve_spark_history
+from tests.fakes.history_server import list_applications, serve_fake, serve_spark_history
+from tests.fakes.server_start import choose_port
 from workbench.core.errors import InputError
 from workbench.eventlog import history_server
 from workbench.eventlog.codecs import decode_blocks

@@ -6,10 +6,8 @@ import contextlib
 import io
 import json
 import os
-import socket
 import subprocess
 import threading
-import time
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -18,14 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.fakes.server_start import wait_until_answered
+
 READY_S = 90
-
-
-def choose_port() -> int:
-    """A port of this machine that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -51,14 +44,7 @@ def serve_spark_history(
     command = [spark_home / "bin" / "spark-class", "org.apache.spark.deploy.history.HistoryServer"]
     process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline_s = time.monotonic() + READY_S
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/applications", timeout=5).close()
-                break
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError(f"the history server did not start: {process.poll()}")
-            time.sleep(0.2)
+        wait_until_answered(process, f"http://127.0.0.1:{port}/api/v1/applications", READY_S)
         yield process
     finally:
         process.kill()

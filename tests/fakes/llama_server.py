@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.fakes.cached_environment import install_environment
+from tests.fakes.server_start import choose_port, wait_until_answered
 
 PROGRAM = os.environ.get("WORKBENCH_LLAMA_SERVER") or shutil.which("llama-server")
 VERSION = "0.19.0"
@@ -93,9 +91,7 @@ def serving(folder: Path, kind: str) -> Iterator[str]:
     model = folder / f"{kind}.gguf"
     python = install_environment(f"ml/gguf-{VERSION}", (f"gguf=={VERSION}",))
     subprocess.run([python, "-c", WRITE_MODEL, model, kind], check=True, capture_output=True, timeout=START_TIMEOUT_S)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = choose_port()
     common = [
         "-m",
         model,
@@ -113,13 +109,7 @@ def serving(folder: Path, kind: str) -> Iterator[str]:
     server = subprocess.Popen([PROGRAM, *common, *KINDS[kind]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
-        deadline_s = time.monotonic() + START_TIMEOUT_S
-        while True:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=1):
-                break
-            if server.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError(f"llama-server did not start: {server.poll()}")
-            time.sleep(0.1)
+        wait_until_answered(server, f"{url}/health", START_TIMEOUT_S)
         yield url
     finally:
         server.terminate()

@@ -20,6 +20,7 @@ from workbench.core.schema import StrictModel, validate_model
 from workbench.live.file_picker import Pick
 from workbench.live.form import FieldGroup, added_field
 from workbench.sizing.estimation import metrics
+from workbench.sizing.load.agent_tasks import USUAL_MAX_PAUSE_S
 from workbench.sizing.load.arrival_processes import ArrivalName
 from workbench.sizing.load.client_messages import CHAT_PROTOCOLS, VECTOR_PROTOCOLS, ProtocolName
 from workbench.sizing.load.level_ladder import Ladder
@@ -153,7 +154,11 @@ class SweepConfig(StrictModel):
         "Requests",
     )
     task_pause_s: float = setting(
-        60.0, "Pause in which nothing runs that ends a task: a person's, in seconds.", "Requests", gt=0, le=1e6
+        USUAL_MAX_PAUSE_S,
+        "Pause in which nothing runs that ends a task: a person's, in seconds.",
+        "Requests",
+        gt=0,
+        le=1e6,
     )
     tool_factor: float = setting(1.0, "Factor on the times of the tools of agent tasks.", "Requests", ge=0, le=100)
     probes: Path | None = setting(

@@ -46,7 +46,7 @@ class LogQuestions:
         """
         from workbench.speedup.attribution.application_profile import build_profile
 
-        found = build_profile(read_event_logs(self._find_log(log).path))
+        found = build_profile(read_event_logs(*self._find_paths(log)))
         document = {
             "log": log,
             "answer": found.answer,
@@ -72,8 +72,8 @@ class LogQuestions:
         """
         from workbench.speedup.comparison.run_comparison import compare_logs
 
-        paths = self._find_log(baseline).path, self._find_log(candidate).path
-        found = compare_logs(*paths, queries=[query] if query else [], sql_ids=None, number=None)
+        paths = self._find_paths(baseline, candidate)
+        found = compare_logs(paths[0], paths[1], queries=[query] if query else [], sql_ids=None, number=None)
         differs = found.comparability.filter(found.comparability["severity"] != "ok")
         document = {
             "baseline": paths[0],
@@ -86,17 +86,22 @@ class LogQuestions:
         }
         return bound_reply(document, rest="workbench speedup compare BASELINE CANDIDATE has all rows")
 
-    def _find_log(self, name: str) -> LogSource:
+    def _find_paths(self, *names: str) -> list[str]:
+        """Paths of logs; the places are listed once."""
         logs = list_all_logs(self._places)
-        found = [log for log in logs if log.path == name] or [log for log in logs if log.path.endswith(name)]
-        if not name or len(found) != 1:
-            raise ConfigError(
-                "no such event log here" if not found else "several event logs end so",
-                found=name[:200],
-                allowed=[log.path for log in (found or logs)][:20],
-                do="list_event_logs",
-            )
-        return found[0]
+        return [_find_log(logs, name).path for name in names]
+
+
+def _find_log(logs: Sequence[LogSource], name: str) -> LogSource:
+    found = [log for log in logs if log.path == name] or [log for log in logs if log.path.endswith(name)]
+    if not name or len(found) != 1:
+        raise ConfigError(
+            "no such event log here" if not found else "several event logs end so",
+            found=name[:200],
+            allowed=[log.path for log in (found or logs)][:20],
+            do="list_event_logs",
+        )
+    return found[0]
 
 
 def list_questions(places: Sequence[str]) -> list[Callable[..., Document]]:

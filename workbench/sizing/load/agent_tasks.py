@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,8 +16,15 @@ MIN_OVERLAP_S, MAX_OVERLAP_FRACTION = 0.001, 0.05
 """How much of two activities may overlap where one came after the other, as clocks are not exact. Chosen."""
 SAME_MOMENT_S = 0.05
 """Time within which activities begin that are started together. Chosen."""
+USUAL_MAX_PAUSE_S = 60.0
+"""Time in which nothing runs from which on a person is taken to think. Chosen."""
 Waits = dict[int, float]
 """Calls to wait for, and the time after each until something begins, in seconds; the latest of them counts."""
+
+
+def find_due_s(waits: Waits, ended_s: Mapping[int, float], tool_factor: float = 1.0) -> float:
+    """When something begins that waits, where all that it waits for has ended; in s on any clock."""
+    return max(ended_s[place] + pause_s * tool_factor for place, pause_s in waits.items())
 
 
 class AgentCall(msgspec.Struct, frozen=True):
@@ -31,7 +38,7 @@ class AgentCall(msgspec.Struct, frozen=True):
 
     input_tokens: int
     output_tokens: int
-    after: dict[int, float]
+    after: Waits
     blocks: list[int]
     recorded_s: float
     continues: int | None = None
@@ -45,7 +52,7 @@ class AgentTask(msgspec.Struct, frozen=True):
     """
 
     calls: list[AgentCall]
-    ends: dict[int, float]
+    ends: Waits
     session: int
     recorded_s: float
     n_unclear: int = 0
@@ -54,8 +61,8 @@ class AgentTask(msgspec.Struct, frozen=True):
         """How long it takes with calls of these durations."""
         ended_s = {BEGIN: 0.0}
         for place, (call, duration_s) in enumerate(zip(self.calls, call_s, strict=True)):
-            ended_s[place] = max(ended_s[at] + pause_s for at, pause_s in call.after.items()) + duration_s
-        return max(ended_s[at] + pause_s for at, pause_s in self.ends.items())
+            ended_s[place] = find_due_s(call.after, ended_s) + duration_s
+        return find_due_s(self.ends, ended_s)
 
     @property
     def tools_s(self) -> float:
@@ -66,6 +73,10 @@ class AgentTask(msgspec.Struct, frozen=True):
     def replayed_s(self) -> float:
         """How long it takes with the calls' recorded durations."""
         return self.time_task([call.recorded_s for call in self.calls])
+
+    def count_awaited(self) -> list[int]:
+        """How many calls each call waits for."""
+        return [len(call.after.keys() - {BEGIN}) for call in self.calls]
 
     def list_followers(self) -> list[list[int]]:
         """The calls that wait for each call."""

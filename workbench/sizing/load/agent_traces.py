@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.core.data_files import read_json_documents
 from workbench.core.errors import ConfigError, InputError
-from workbench.sizing.load.agent_tasks import Activity, AgentTask, plan_task, split_tasks
+from workbench.sizing.load.agent_tasks import USUAL_MAX_PAUSE_S, Activity, AgentTask, plan_task, split_tasks
 
 if TYPE_CHECKING:
     from workbench.sizing.config import SweepConfig
@@ -26,8 +26,6 @@ MAX_DEPTH = 100
 """How deeply spans may lie in one another."""
 SPAN_BLOCK_TOKENS = 64
 """Tokens of the blocks that prompts of spans are cut into; spans have none of their own. Chosen."""
-USUAL_MAX_PAUSE_S = 60.0
-"""Time in which nothing runs from which on a person is taken to think. Chosen."""
 MAX_TIME_ERROR = 0.05
 """How far the tasks' times may be from the recorded ones with the recorded calls. Chosen."""
 _NOUN = "file of agent tasks"
@@ -409,6 +407,10 @@ def _read_traces(spans: Iterator[Span], reading: _Reading) -> None:
     reading.sessions += sessions.values()
 
 
+def _is_agent(span: Span) -> bool:
+    return bool(span.find((_OPERATION,)) == "invoke_agent" or span.find((_KIND,)) == "AGENT")
+
+
 class _SpanTree:
     """The spans of a trace, as activities."""
 
@@ -451,7 +453,7 @@ class _SpanTree:
         if self._is_call(span):
             self._n_reached += self._count_inner(span, depth)
             return self._build_call(span, agent)
-        if span.find((_OPERATION,)) == "invoke_agent" or span.find((_KIND,)) == "AGENT":
+        if _is_agent(span):
             # The outermost agent of a conversation goes on with it from trace to trace.
             agent = span.span if self._has_agent_above(span) else agent
         parts = [self._build(child, agent, depth + 1) for child in self._children[span.span]]
@@ -472,7 +474,7 @@ class _SpanTree:
             above = self._spans.get(span.parent)
             if above is None:
                 return False
-            if above.find((_OPERATION,)) == "invoke_agent" or above.find((_KIND,)) == "AGENT":
+            if _is_agent(above):
                 return True
             span = above
         return False

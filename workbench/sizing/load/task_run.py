@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from workbench.sizing.load.agent_tasks import BEGIN, AgentTask
+from workbench.sizing.load.agent_tasks import BEGIN, AgentTask, find_due_s
 from workbench.sizing.load.client_messages import Reply, clock
 
 SendCall = Callable[[int], Awaitable[Reply]]
@@ -18,12 +18,12 @@ async def run_task(task: AgentTask, send_call: SendCall, begun: float, tool_fact
     After a call that failed none begins that waits for it; the task fails as the first of them did.
     """
     followers = task.list_followers()
-    n_awaited = [len(call.after.keys() - {BEGIN}) for call in task.calls]
+    n_awaited = task.count_awaited()
     ended: dict[int, float] = {BEGIN: begun}
     replies: dict[int, Reply] = {}
 
     async def run_call(place: int) -> None:
-        due = _find_due(task.calls[place].after, ended, tool_factor)
+        due = find_due_s(task.calls[place].after, ended, tool_factor)
         await asyncio.sleep(max(0.0, due - clock()))
         replies[place] = reply = await send_call(place)
         ended[place] = reply.ended
@@ -40,13 +40,9 @@ async def run_task(task: AgentTask, send_call: SendCall, begun: float, tool_fact
         first = min(failed, key=lambda reply: reply.ended)
         last = max(reply.ended for reply in replies.values())
         return Reply(first.outcome, last, first.status, detail=first.detail, retry_after_s=first.retry_after_s)
-    due = _find_due(task.ends, ended, tool_factor)
+    due = find_due_s(task.ends, ended, tool_factor)
     await asyncio.sleep(max(0.0, due - clock()))
     return _join_replies([replies[place] for place in range(len(task.calls))], max(clock(), due))
-
-
-def _find_due(waits: dict[int, float], ended: dict[int, float], tool_factor: float) -> float:
-    return max(ended[place] + pause_s * tool_factor for place, pause_s in waits.items())
 
 
 def _join_replies(replies: list[Reply], ended: float) -> Reply:

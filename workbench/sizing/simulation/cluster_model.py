@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from workbench.core.schema import StrictModel
-from workbench.sizing.load.agent_tasks import BEGIN, AgentTask
+from workbench.sizing.load.agent_tasks import BEGIN, AgentTask, Waits, find_due_s
 from workbench.sizing.simulation import gpu_services
 
 Router = Literal["least", "round_robin", "random", "session"]
@@ -466,7 +466,7 @@ class _TaskProgress:
         self._workflow = workflow
         self._task = task
         self._followers = task.list_followers()
-        self._n_awaited = [len(call.after.keys() - {BEGIN}) for call in task.calls]
+        self._n_awaited = task.count_awaited()
         self._n_left = len(task.calls)
         self._ended_s = {BEGIN: cluster.now_s}
         self._conversations: dict[int, Conversation] = {}
@@ -477,11 +477,10 @@ class _TaskProgress:
                 self._schedule_call(place)
 
     def _schedule_call(self, place: int) -> None:
-        self._cluster.schedule_at(self._find_due(self._task.calls[place].after), self._start_call, place)
+        self._cluster.schedule_at(self._find_due_s(self._task.calls[place].after), self._start_call, place)
 
-    def _find_due(self, waits: dict[int, float]) -> float:
-        factor = self._workflow.tool_factor
-        return max(self._ended_s[at] + pause_s * factor for at, pause_s in waits.items())
+    def _find_due_s(self, waits: Waits) -> float:
+        return find_due_s(waits, self._ended_s, self._workflow.tool_factor)
 
     def _start_call(self, place: int) -> None:
         call = self._task.calls[place]
@@ -506,4 +505,4 @@ class _TaskProgress:
             if not self._n_awaited[follower]:
                 self._schedule_call(follower)
         if not self._n_left:
-            self._cluster.schedule_at(self._find_due(self._task.ends), self._cluster.finish_workflow, self._workflow)
+            self._cluster.schedule_at(self._find_due_s(self._task.ends), self._cluster.finish_workflow, self._workflow)
