@@ -227,6 +227,9 @@ class JobAssembler:
             result_size_max_bytes=clamp_to_64_bits(tasks.largest_result_bytes),
             busy_spans_ms=facts.busy.spans_ms,
             peak_tasks=facts.busy.peak_tasks,
+            task_times_ms=facts.by_launch[0],
+            task_rows=facts.by_launch[1],
+            task_executors=facts.by_launch[2],
             **dict(zip(TOTALS, map(clamp_to_64_bits, tasks.totals), strict=True)),
         )
         count = len(facts.accumulator_ids)

@@ -63,6 +63,8 @@ MIN_GAP_MS = 1000
 RESULT_DELAY_MS = 1000
 # Up to so many tasks, loops are faster than numpy's calls.
 FEW_TASKS = 16
+# Attempts of a stage whose times are kept one by one; of more, so many are chosen evenly in the order of launch.
+MAX_LISTED_TASKS = 1000
 # Tasks differ in which accumulators they update; beyond so many kinds in a stage, updates are kept by accumulator.
 MAX_TASK_KINDS = 256
 NARROW_TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
@@ -109,6 +111,9 @@ class StageTasks:
     largest_result_bytes: int = 0
     durations_ms: array[int] = field(default_factory=lambda: array("q"))
     launches_ms: array[int] = field(default_factory=lambda: array("q"))
+    rows_read: array[int] = field(default_factory=lambda: array("q"))  # by task, -1 without metrics
+    executor_numbers: dict[str, int] = field(default_factory=dict)  # by the executor's id
+    executors: array[int] = field(default_factory=lambda: array("q"))  # by task, its executor's number
     task_ids: set[int] = field(default_factory=set)  # of those that ended
     totals: list[int] = field(default_factory=lambda: [0] * len(TOTALS))
     # By the accumulators that a task updates: the updates, task after task.
@@ -125,6 +130,7 @@ class StageTasks:
         duration = info.finish_ms - info.launch_ms
         self.durations_ms.append(duration)
         self.launches_ms.append(info.launch_ms)
+        self.executors.append(self.executor_numbers.setdefault(info.executor_id, len(self.executor_numbers)))
         if info.killed:
             self.killed += 1
             self.failed_duration_ms += duration
@@ -143,8 +149,7 @@ class StageTasks:
             self.compare_end(info.finish_ms)
         if info.getting_result_ms:
             self.totals[23] += info.finish_ms - info.getting_result_ms
-        if task.metrics is not None:
-            self._add_metrics(task.metrics)
+        self.rows_read.append(-1 if task.metrics is None else self._add_metrics(task.metrics))
 
     def compare_end(self, time_ms: int) -> None:
         """Compare an end with those of tasks before it in the log: the driver's clock never goes back."""
@@ -193,7 +198,8 @@ class StageTasks:
         ends = np.searchsorted(owners[order], accumulator_ids, side="right")
         return accumulator_ids, values[order], np.diff(ends, prepend=0)
 
-    def _add_metrics(self, metrics: TaskMetrics) -> None:
+    def _add_metrics(self, metrics: TaskMetrics) -> int:
+        """Add the metrics of a task; returns the rows that it read."""
         # Unrolled, and guarded where most tasks have zeros: this runs once per task (400,000 times per GB).
         self.with_metrics += 1
         total = self.totals
@@ -213,9 +219,11 @@ class StageTasks:
         if metrics.memory_spilled_bytes or metrics.disk_spilled_bytes:
             total[7] += metrics.memory_spilled_bytes
             total[8] += metrics.disk_spilled_bytes
+        rows = 0
         if (read := metrics.input) is not None and (read.bytes or read.records):
             total[9] += read.bytes
             total[10] += read.records
+            rows = read.records
         if (wrote := metrics.output) is not None and (wrote.bytes or wrote.records):
             total[11] += wrote.bytes
             total[12] += wrote.records
@@ -230,11 +238,13 @@ class StageTasks:
             total[17] += shuffle.remote_bytes_to_disk
             total[18] += shuffle.local_bytes
             total[19] += shuffle.records
+            rows += shuffle.records
         written = metrics.shuffle_write
         if written is not None and (written.bytes or written.records or written.time_ns):
             total[20] += written.bytes
             total[21] += written.records
             total[22] += written.time_ns
+        return rows
 
     def merge_later(self, later: StageTasks) -> None:
         """Add the state of a later chunk for the same stage attempt."""
@@ -254,6 +264,11 @@ class StageTasks:
         self.largest_result_bytes = max(self.largest_result_bytes, later.largest_result_bytes)
         self.durations_ms.extend(later.durations_ms)
         self.launches_ms.extend(later.launches_ms)
+        self.rows_read.extend(later.rows_read)
+        numbers = [
+            self.executor_numbers.setdefault(name, len(self.executor_numbers)) for name in later.executor_numbers
+        ]
+        self.executors.extend(numbers[number] for number in later.executors)
         self.double += len(self.task_ids & later.task_ids)
         self.task_ids |= later.task_ids
         self.totals = [total + its for total, its in zip(self.totals, later.totals, strict=True)]
@@ -340,6 +355,23 @@ def find_busy_time(launches_ms: Sequence[int], durations_ms: Sequence[int]) -> B
     return BusyTime(spans, peak)
 
 
+def order_tasks(tasks: StageTasks) -> tuple[list[int], list[int], list[int]]:
+    """Times in ms, rows read and numbers of executors of the attempts, in the order of launch.
+
+    At most `MAX_LISTED_TASKS`.
+    """
+    columns = (tasks.durations_ms, tasks.rows_read, tasks.executors)
+    if len(tasks.launches_ms) <= FEW_TASKS:
+        order = sorted(range(len(tasks.launches_ms)), key=tasks.launches_ms.__getitem__)
+        times, rows, executors = ([_clip_ms(values[i]) for i in order] for values in columns)
+        return times, rows, executors
+    places = np.argsort(np.asarray(tasks.launches_ms), kind="stable")
+    if len(places) > MAX_LISTED_TASKS:
+        places = places[np.linspace(0, len(places) - 1, MAX_LISTED_TASKS).round().astype(np.int64)]
+    times, rows, executors = (np.asarray(values)[places].clip(-MAX_MS, MAX_MS).tolist() for values in columns)
+    return times, rows, executors
+
+
 def _clip_ms(value: int) -> int:
     return max(-MAX_MS, min(MAX_MS, value))
 
@@ -365,6 +397,7 @@ class StageFacts:
     tasks: StageTasks  # emptied of raw values
     duration: Summary
     busy: BusyTime
+    by_launch: tuple[list[int], list[int], list[int]]  # see `order_tasks`
     accumulator_ids: list[int]
     names: list[str]
     not_integer: list[int]
@@ -403,9 +436,11 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
         at_end = list(map(tasks.values_at_end.get, ids))
         columns = (ids, [name or "" for name in names[first:end]], not_integer, at_end, summaries[first:end])
         busy = find_busy_time(tasks.launches_ms, tasks.durations_ms)
-        facts.append(StageFacts(tasks, duration, busy, *columns, compact, first))
+        facts.append(StageFacts(tasks, duration, busy, order_tasks(tasks), *columns, compact, first))
         tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end, tasks.task_ids = {}, {}, {}, {}, set()
-        tasks.dropped, tasks.durations_ms, tasks.launches_ms = tasks.ended, array("q"), array("q")
+        tasks.dropped = tasks.ended
+        tasks.durations_ms, tasks.launches_ms = array("q"), array("q")
+        tasks.rows_read, tasks.executors = array("q"), array("q")
         first = end
     return facts
 

@@ -321,6 +321,28 @@ STAGE_TASKS = Table(
             nullable=True,
             added=True,
         ),
+        Column(
+            "task_times_ms",
+            "list[int]",
+            "Finish minus launch of its tasks in the order of launch, failed ones too; of more than 1,000, so many "
+            "chosen evenly.",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "task_rows",
+            "list[int]",
+            "Rows that each of these read from storage and shuffles; -1 without metrics.",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "task_executors",
+            "list[int]",
+            "Executor of each of these, as a number within the stage attempt.",
+            nullable=True,
+            added=True,
+        ),
     ),
 )
 ACCUMULATORS = Table(

@@ -27,6 +27,49 @@ class ProfileConfig(StrictModel):
     top_operators: int = Field(
         default=12, ge=1, le=100, description="Rows of the operator table and bars of its chart."
     )
+    price_per_executor_h: float | None = added_field(None, "Price of an executor per hour.", ge=0)
+
+
+class ScenarioConfig(StrictModel):
+    """Settings of `workbench speedup what-if`."""
+
+    event_log: Annotated[str, EVENT_LOG] = Field(
+        min_length=1, description="Event log: a file, a rolling folder or a URL; of one application."
+    )
+    executors: list[Annotated[int, Field(ge=1, le=100_000)]] = Field(
+        default=[], description="Executors, all from the start; repeatable."
+    )
+    cores: list[Annotated[int, Field(ge=1, le=1024)]] = Field(
+        default=[], description="Cores of each executor; repeatable, combined with --executors."
+    )
+    partitions: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
+        default=[], description="Shuffle partitions, where adaptive execution does not choose them; repeatable."
+    )
+    no_skew: bool = Field(default=False, description="Spread the rows of tasks that read far more than others.")
+    no_stragglers: bool = Field(
+        default=False, description="Give tasks that took far longer for no more rows the median's time."
+    )
+    price_per_executor_h: float | None = Field(
+        default=None,
+        ge=0,
+        description="Price of an executor as recorded, per hour; more cores cost as many times more.",
+    )
+    currency: str = Field(default="", max_length=16, description="Name of the price's currency, such as EUR.")
+
+
+class WatchConfig(StrictModel):
+    """Settings of `workbench speedup watch`."""
+
+    logs: Annotated[str, EVENT_LOGS] = Field(
+        min_length=1, description="Folder of event logs, a URL, or a history server: history:http://HOST:PORT."
+    )
+    job: str = Field(
+        default="", description="Name of the application; dates in it are left aside, * stands for any text."
+    )
+    nights: int = Field(default=14, ge=5, le=1000, description="Earlier runs to compare with, the newest.")
+    nights_per_alarm: float = Field(
+        default=200.0, ge=10, le=1e6, description="One night in so many is called slower by chance."
+    )
 
 
 class PairConfig(StrictModel):

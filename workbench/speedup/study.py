@@ -244,7 +244,9 @@ def build_study(config: PairConfig | FleetConfig | ProfileConfig, run: Run) -> S
     elif isinstance(config, ProfileConfig) and mode in (None, "profile"):
         facts = read_event_logs(config.event_log)  # First: its error is the clearest for a path that is not a log.
         run.add_input(config.event_log)
-        study = ProfileStudy(build_profile(facts, sql_ids=config.sql_ids), facts)
+        study = ProfileStudy(
+            build_profile(facts, sql_ids=config.sql_ids, price_per_executor_h=config.price_per_executor_h), facts
+        )
     else:
         assert isinstance(config, PairConfig)
         study = _study_pair(config, run)

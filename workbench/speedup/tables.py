@@ -85,6 +85,24 @@ OVERVIEW = Table(
             "the stage's profile; null where work is missing.",
             nullable=True,
         ),
+        Column(
+            "executor_h",
+            "float",
+            "Time of all executors, each from its start to its end; null if unknown.",
+            "h",
+            nullable=True,
+            added=True,
+        ),
+        Column("core_h", "float", "The same by core.", "h", nullable=True, added=True),
+        Column("idle_core_h", "float", "Of that, without a task.", "h", nullable=True, added=True),
+        Column(
+            "cost",
+            "float",
+            "Executor hours times their price; null without one.",
+            "currency",
+            nullable=True,
+            added=True,
+        ),
         count_column("n_queries", "SQL executions."),
         count_column("n_failed_queries", "SQL executions that failed."),
         count_column("n_stages", "Stage attempts."),
@@ -224,6 +242,29 @@ WALL_PARTS = Table(
         Column("slot_share", "float", "Share of the slot time.", "share", nullable=True, added=True),
     ),
 )
+EXECUTOR_STEPS = Table(
+    "executor_steps",
+    "Executors over time: a row for each moment when some came or went.",
+    ("time_s",),
+    (
+        seconds_column("time_s", "From then on, since the application's start."),
+        count_column("n_executors", "Executors."),
+        count_column("n_cores", "Their cores."),
+    ),
+)
+EXECUTOR_SHAPES = Table(
+    "executor_shapes",
+    "Executors by resource profile and cores, and the hours that they were there.",
+    ("resource_profile_id", "executor_cores"),
+    (
+        count_column("resource_profile_id", "Resource profile; 0 is that of the settings."),
+        count_column("executor_cores", "Cores of an executor.", nullable=True),
+        text_column("executor_memory", "Its memory by the settings; null for other profiles.", nullable=True),
+        count_column("n_executors", "Executors that were there, all the time or for a while."),
+        number_column("executor_h", "Their time together.", "h"),
+        number_column("core_h", "The same by core.", "h", nullable=True),
+    ),
+)
 FINDINGS_CAPTION = "Where time was lost, most seconds first; a second may be in several rows"
 FINDINGS = Table(
     "findings",
@@ -245,6 +286,72 @@ FINDINGS = Table(
         text_column("what_to_try", "What to change, with the setting's name."),
     ),
 )
+SCENARIOS = Table(
+    "scenarios",
+    "What the application would have taken otherwise, replayed from its measured tasks; the first row is the run as it "
+    "was.",
+    ("scenario",),
+    (
+        text_column("scenario", "What is changed."),
+        seconds_column("wall_s", "Wall time; null if unknown.", nullable=True),
+        seconds_column("low_s", "Lower end of its interval; null for the run as it was.", nullable=True),
+        seconds_column("high_s", "Upper end.", nullable=True),
+        seconds_column("saved_s", "Wall time of the run as it was minus this one.", nullable=True),
+        text_column("verdict", "faster, slower, no difference shown (the run's time is in the interval), not known."),
+        count_column(
+            "executors", "Executors, all from the start; of the run as it was, most at a time.", nullable=True
+        ),
+        count_column("executor_cores", "Cores of an executor."),
+        number_column("executor_h", "Time of all executors, each from its start to its end.", "h", nullable=True),
+        number_column("core_h", "The same by core.", "h", nullable=True),
+        number_column("cost", "Executor hours times their price; null without one.", "currency", nullable=True),
+    ),
+)
+CRITICAL_PATH = Table(
+    "critical_path",
+    "The steps of the run as it was that its end waited for, in order; their times add up to its replayed wall time.",
+    ("number",),
+    (
+        count_column("number", "Place in the order, from 0."),
+        text_column("step", "stage, end of query (commit, fetch), query (before its first stage), or end."),
+        text_column("query", "Query; null outside.", nullable=True),
+        count_column("sql_id", "SQL execution; null outside SQL.", nullable=True),
+        count_column("stage_id", "Stage.", nullable=True),
+        seconds_column("driver_s", "Driver's time from the step before to this one."),
+        seconds_column("longest_task_s", "Longest task of the stage: more slots do not shorten it."),
+        seconds_column("slots_s", "The rest of the stage: tasks that waited for slots, and their launch."),
+    ),
+)
+NIGHTS = Table(
+    "nights",
+    "Runs of one job, oldest first; the last row is the one that is judged.",
+    ("log",),
+    (
+        text_column("started", "Start in UTC."),
+        text_column("log", "Its event log."),
+        text_column("app_id", "Application id."),
+        text_column(
+            "role", "last, usual (the earlier run nearest the median, which the last is compared with), earlier."
+        ),
+        seconds_column("wall_s", "Wall time; null if it does not count.", nullable=True),
+        seconds_column("task_s", "Sum of the task durations."),
+        count_column("read_rows", "Rows read from storage by the tasks' metrics."),
+        count_column("n_executors", "Most executors at a time.", nullable=True),
+        count_column("n_failed_queries", "Queries and jobs that failed."),
+        text_column("why_not", "Why it does not count; null if it does.", nullable=True),
+    ),
+)
+NIGHT_CAUSES = Table(
+    "night_causes",
+    "What made the last run longer or shorter than a usual one; the seconds add up to the difference of the two.",
+    ("cause",),
+    (
+        text_column("cause", "Kind of cause."),
+        seconds_column("change_s", "Wall time that it added; below 0 what it saved."),
+        share_column("share", "Share of the difference; null if there is none.", nullable=True),
+        text_column("found", "What was found; null for times that the log does not explain further.", nullable=True),
+    ),
+)
 PROFILE_TABLES = (
     OVERVIEW,
     FINDINGS,
@@ -255,6 +362,8 @@ PROFILE_TABLES = (
     OPERATOR_TIMES,
     COVERAGE,
     FAILURE_COUNTS,
+    EXECUTOR_STEPS,
+    EXECUTOR_SHAPES,
     books.BOOKS,
 )
 EXECUTIONS = Table(

@@ -11,7 +11,7 @@ import polars as pl
 
 from workbench.core.books import AT_MOST, Book, build_books, describe_broken_books
 from workbench.core.errors import BrokenInvariantError, InputError
-from workbench.core.formats import fit_answer, format_items
+from workbench.core.formats import fit_answer, format_items, format_number
 from workbench.eventlog.completeness import CLOCK, NOTED_KINDS, OPEN_END, describe_holes, select_touching
 from workbench.eventlog.invariants import SLOT_TIME, SLOTS, list_log_books
 from workbench.eventlog.reader import EventLogFacts
@@ -24,8 +24,10 @@ from workbench.speedup.attribution.application_time import (
     ApplicationTime,
     find_extreme_ms,
     read_application_time,
+    read_session_settings,
 )
 from workbench.speedup.attribution.executions import TIME_TYPES
+from workbench.speedup.attribution.executor_time import NO_EXECUTOR_TIME, ExecutorTime, measure_executor_time
 from workbench.speedup.attribution.profile_findings import MIN_SHARE, OUTSIDE, build_findings, iterate_wordings
 from workbench.speedup.attribution.time_pieces import (
     AROUND,
@@ -83,6 +85,8 @@ class Profile:
     operator_times: pl.DataFrame
     coverage: pl.DataFrame
     failure_counts: pl.DataFrame
+    executor_steps: pl.DataFrame
+    executor_shapes: pl.DataFrame
     books: pl.DataFrame
     reasons: tuple[str, ...]
     answer: str
@@ -131,7 +135,13 @@ class Profile:
         )
 
 
-def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: int | None = None) -> Profile:
+def build_profile(
+    facts: EventLogFacts,
+    *,
+    sql_ids: Sequence[int] = (),
+    log_id: int | None = None,
+    price_per_executor_h: float | None = None,
+) -> Profile:
     """Where did the application's time go: queries, stages, operators?
 
     Parameters
@@ -143,6 +153,8 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
         All tables and figures are then of these executions only, from the start of the first to the end of the last.
     log_id
         Log to profile; null: the only one.
+    price_per_executor_h
+        Of an executor, for the column `cost` of the overview; null: no cost.
 
     Returns
     -------
@@ -190,7 +202,8 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     coverage = _build_coverage(log_facts, spans)
     failures = _count_failures(log_facts, zero_ms)
     books = build_books([*log_books, *_list_time_books(log_facts, spans, exclusive, coverage)])
-    overview = _build_overview(log_facts, application, time, spans, queries, books)
+    there = _measure_executors(log_facts, time, books)
+    overview = _build_overview(log_facts, application, time, spans, queries, books, there, price_per_executor_h)
     reasons = _list_invalid_reasons(log_facts, application, time, books)
     plans = measured.executions.select("sql_id", "plan")
     findings = tables.FINDINGS.frame([])
@@ -209,6 +222,7 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
             findings = build_findings(log_facts, exclusive, plans, names, span_ms, is_whole=not sql_ids)
         answer, details = _format_answer(overview, findings, wall, time)
         details += [*_describe_costliest_query(costliest), *_describe_coverage(overview, coverage)]
+        details += _describe_hours(overview)
     if sql_ids:
         names_text = format_items(queries.filter(pl.col("sql_id").is_in(list(sql_ids)))["query"], 3)
         details.insert(0, f"Covers only {names_text}.")
@@ -228,6 +242,8 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
         operator_times=operators,
         coverage=coverage,
         failure_counts=failures,
+        executor_steps=there.steps,
+        executor_shapes=there.shapes,
         books=books,
         reasons=reasons,
         answer=answer,
@@ -542,6 +558,16 @@ def _count_failures(facts: EventLogFacts, zero_ms: int) -> pl.DataFrame:
     )
 
 
+def _measure_executors(facts: EventLogFacts, time: ApplicationTime, books: pl.DataFrame) -> ExecutorTime:
+    """Executors over time; none where they, or the times, are not known. `books`: Table BOOKS."""
+    is_known = "executors" not in facts.completeness["kind"] and not describe_broken_books(books, (SLOTS, SLOT_TIME))
+    if time.start_ms is None or time.end_ms is None or time.contradictions or not is_known:
+        return NO_EXECUTOR_TIME
+    log_id = facts.logs["log_id"][0]
+    memory = read_session_settings(facts, log_id=log_id).executor_memory
+    return measure_executor_time(TaskSlots(facts, log_id), memory, time.start_ms, time.end_ms)
+
+
 def _build_overview(
     facts: EventLogFacts,
     application: dict[str, object],
@@ -549,6 +575,8 @@ def _build_overview(
     spans: pl.DataFrame,
     queries: pl.DataFrame,
     books: pl.DataFrame,
+    there: ExecutorTime,
+    price_per_executor_h: float | None,
 ) -> pl.DataFrame:
     """Table OVERVIEW, one row. `spans`, `queries`, `books`: Tables STAGE_SPANS, QUERIES and BOOKS."""
     wall_s = slot_s = slot_use = None
@@ -561,6 +589,7 @@ def _build_overview(
             slot_use = slots.measure_use(stages, time.start_ms, time.end_ms)
         if describe_broken_books(books, (SLOTS, SLOT_TIME)):
             slot_s = slot_use = None
+    executor_h, core_h = (there.executor_h, there.core_h) if there.shapes.height else (None, None)
     busy_s, stage_s = sum_covered_time(spans), float((spans["end_s"] - spans["start_s"]).sum())
     row = {
         "app_id": application["app_id"] or "(unknown)",
@@ -574,6 +603,10 @@ def _build_overview(
         "n_task_slots": slots.find_peak()[1],
         "mean_task_slots": slot_s / wall_s if slot_s and wall_s else None,
         "slot_use_share": slot_use,
+        "executor_h": executor_h,
+        "core_h": core_h,
+        "idle_core_h": None if core_h is None or slot_use is None else core_h * max(0.0, 1 - slot_use),
+        "cost": None if executor_h is None or price_per_executor_h is None else executor_h * price_per_executor_h,
         "n_queries": queries.height,
         "n_failed_queries": int((queries["status"] == "failed").sum()),
         "n_stages": spans.height,
@@ -674,6 +707,17 @@ def _describe_costliest_query(costliest: dict[str, Any] | None) -> list[str]:
         return []
     runs = "" if costliest["n"] == 1 else f"{costliest['n']:,} runs, "
     return [f"Most expensive query: {costliest['query']}, {runs}{100 * costliest['share']:.0f} % of task time."]
+
+
+def _describe_hours(overview: pl.DataFrame) -> list[str]:
+    """Executor hours and their cost, where they are known. `overview`: Table OVERVIEW."""
+    row = overview.row(0, named=True)
+    if row["core_h"] is None or row["idle_core_h"] is None:
+        return []
+    hours = f"{format_number(row['executor_h'])} executor hours and {format_number(row['core_h'])} core hours"
+    idle = f"{100 * row['idle_core_h'] / row['core_h'] if row['core_h'] else 0:.0f} % of these without a task"
+    cost = "" if row["cost"] is None else f"; the executors cost {format_number(row['cost'])}"
+    return [f"It took {hours}, {idle}{cost}."]
 
 
 def _find_costliest_query(queries: pl.DataFrame, plans: pl.DataFrame) -> dict[str, Any] | None:

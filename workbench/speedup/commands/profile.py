@@ -74,7 +74,9 @@ def profile(
     if event_log is None:
         raise ConfigError("no event log given", do="workbench speedup profile LOG")
     config = OptionValues(settings | {"event_log": event_log}, settings.flags).build_model(ProfileConfig)
-    result = build_profile(read_event_logs(config.event_log), sql_ids=config.sql_ids)
+    result = build_profile(
+        read_event_logs(config.event_log), sql_ids=config.sql_ids, price_per_executor_h=config.price_per_executor_h
+    )
     if out is not None:
         # A URL may carry a user's name and password.
         log = remove_secrets(config.event_log) if "://" in config.event_log else config.event_log
