@@ -43,21 +43,31 @@ def write_week(
     """
     spread = float(np.random.default_rng([seed, 1]).uniform(0.01, 0.06)) if noise is None else noise
     for night in range(n_earlier + 1):
-        _draw_night(seed, night, spread, change if night == n_earlier else "", name).write(folder)
+        draw_night(seed, night, spread, change if night == n_earlier else "", name).write(folder)
 
 
-def _draw_night(seed: int, night: int, noise: float, change: str, name: str) -> World:
+def draw_night(
+    seed: int,
+    night: int,
+    noise: float,
+    change: str = "",
+    name: str = "nightly load",
+    *,
+    executors: int | None = None,
+    cores: int | None = None,
+) -> World:
+    """One night that has run; with `executors` or `cores` the same work on another cluster."""
     rng, own = np.random.default_rng([seed, 2]), np.random.default_rng([seed, 3, night])
     world = World(own, (), "3.5.9", "plain", T0_MS + night * DAY_MS + int(own.integers(600_000)))
     world.name = name
-    cores, n_executors = int(rng.choice([2, 4])), int(rng.integers(2, 5))
+    usual_cores, usual_executors = int(rng.choice([2, 4])), int(rng.integers(2, 5))
+    cores, n_executors = cores or usual_cores, executors or usual_executors
     world.properties |= {"spark.executor.cores": str(cores), "spark.sql.shuffle.partitions": "64"}
     if change == "executors":
         n_executors = max(1, n_executors // 2)
     late_ms = int(rng.integers(60_000, 120_000)) if change == "late executors" else 0
-    world.executors = [
-        Executor(str(number + 1), cores, int(own.integers(0, 2000)) + late_ms) for number in range(n_executors)
-    ]
+    came = np.random.default_rng([seed, 5, night]).integers(0, 2000, 64)
+    world.executors = [Executor(str(number + 1), cores, int(came[number]) + late_ms) for number in range(n_executors)]
     n_queries = int(rng.integers(3, 6))
     # A night as a whole is faster or slower, and reads a little more or less.
     pace, volume = (float(np.exp(own.normal(0, part))) for part in (noise, 0.01))

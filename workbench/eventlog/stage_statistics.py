@@ -56,7 +56,7 @@ TOTALS = (
 MAX_FAILURES_PER_STAGE = 20
 INTERNAL = "internal.metrics."
 INT64_MAX = 2**63 - 1
-MAX_MS = 2**60
+MAX_VALUE = 2**60
 # Shorter times without a running task are the scheduler's, between one task and the next.
 MIN_GAP_MS = 1000
 # A slot is free before the driver has the result of its task, at most so much: its next task may be launched meanwhile.
@@ -111,6 +111,7 @@ class StageTasks:
     largest_result_bytes: int = 0
     durations_ms: array[int] = field(default_factory=lambda: array("q"))
     launches_ms: array[int] = field(default_factory=lambda: array("q"))
+    ids: array[int] = field(default_factory=lambda: array("q"))  # by task; they grow as tasks are launched
     rows_read: array[int] = field(default_factory=lambda: array("q"))  # by task, -1 without metrics
     executor_numbers: dict[str, int] = field(default_factory=dict)  # by the executor's id
     executors: array[int] = field(default_factory=lambda: array("q"))  # by task, its executor's number
@@ -130,6 +131,7 @@ class StageTasks:
         duration = info.finish_ms - info.launch_ms
         self.durations_ms.append(duration)
         self.launches_ms.append(info.launch_ms)
+        self.ids.append(_clip_to_60_bits(info.task_id))
         self.executors.append(self.executor_numbers.setdefault(info.executor_id, len(self.executor_numbers)))
         if info.killed:
             self.killed += 1
@@ -149,7 +151,7 @@ class StageTasks:
             self.compare_end(info.finish_ms)
         if info.getting_result_ms:
             self.totals[23] += info.finish_ms - info.getting_result_ms
-        self.rows_read.append(-1 if task.metrics is None else self._add_metrics(task.metrics))
+        self.rows_read.append(-1 if task.metrics is None else _clip_to_60_bits(self._add_metrics(task.metrics)))
 
     def compare_end(self, time_ms: int) -> None:
         """Compare an end with those of tasks before it in the log: the driver's clock never goes back."""
@@ -264,6 +266,7 @@ class StageTasks:
         self.largest_result_bytes = max(self.largest_result_bytes, later.largest_result_bytes)
         self.durations_ms.extend(later.durations_ms)
         self.launches_ms.extend(later.launches_ms)
+        self.ids.extend(later.ids)
         self.rows_read.extend(later.rows_read)
         numbers = [
             self.executor_numbers.setdefault(name, len(self.executor_numbers)) for name in later.executor_numbers
@@ -343,7 +346,7 @@ def find_busy_time(launches_ms: Sequence[int], durations_ms: Sequence[int]) -> B
     peak = 0
     freed: list[int] = []
     for launch, duration in sorted(zip(launches_ms, durations_ms, strict=True)):
-        launch, duration = _clip_ms(launch), max(0, _clip_ms(duration))
+        launch, duration = _clip_to_60_bits(launch), max(0, _clip_to_60_bits(duration))
         if not spans or launch - spans[-1] >= MIN_GAP_MS:
             spans += [launch, launch + duration]
         elif launch + duration > spans[-1]:
@@ -362,23 +365,23 @@ def order_tasks(tasks: StageTasks) -> tuple[list[int], list[int], list[int]]:
     """
     columns = (tasks.durations_ms, tasks.rows_read, tasks.executors)
     if len(tasks.launches_ms) <= FEW_TASKS:
-        order = sorted(range(len(tasks.launches_ms)), key=tasks.launches_ms.__getitem__)
-        times, rows, executors = ([_clip_ms(values[i]) for i in order] for values in columns)
+        order = sorted(range(len(tasks.launches_ms)), key=lambda i: (tasks.launches_ms[i], tasks.ids[i]))
+        times, rows, executors = ([_clip_to_60_bits(values[i]) for i in order] for values in columns)
         return times, rows, executors
-    places = np.argsort(np.asarray(tasks.launches_ms), kind="stable")
+    places = np.lexsort((np.asarray(tasks.ids), np.asarray(tasks.launches_ms)))
     if len(places) > MAX_LISTED_TASKS:
         places = places[np.linspace(0, len(places) - 1, MAX_LISTED_TASKS).round().astype(np.int64)]
-    times, rows, executors = (np.asarray(values)[places].clip(-MAX_MS, MAX_MS).tolist() for values in columns)
+    times, rows, executors = (np.asarray(values)[places].clip(-MAX_VALUE, MAX_VALUE).tolist() for values in columns)
     return times, rows, executors
 
 
-def _clip_ms(value: int) -> int:
-    return max(-MAX_MS, min(MAX_MS, value))
+def _clip_to_60_bits(value: int) -> int:
+    return max(-MAX_VALUE, min(MAX_VALUE, value))
 
 
 def _find_busy_time_of_many(launches: Ints, durations: Ints) -> BusyTime:
-    launches = launches.clip(-MAX_MS, MAX_MS)
-    durations = durations.clip(0, MAX_MS)
+    launches = launches.clip(-MAX_VALUE, MAX_VALUE)
+    durations = durations.clip(0, MAX_VALUE)
     order = np.argsort(launches, kind="stable")
     first = launches[order]
     last = np.maximum.accumulate(first + durations[order])
@@ -440,7 +443,7 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
         tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end, tasks.task_ids = {}, {}, {}, {}, set()
         tasks.dropped = tasks.ended
         tasks.durations_ms, tasks.launches_ms = array("q"), array("q")
-        tasks.rows_read, tasks.executors = array("q"), array("q")
+        tasks.ids, tasks.rows_read, tasks.executors = array("q"), array("q"), array("q")
         first = end
     return facts
 

@@ -16,6 +16,7 @@ from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.report.display import KeyNumber
 from workbench.runs.run_folder import Run
 from workbench.speedup import summary, tables
+from workbench.speedup.advice.advice_rules import build_advice
 from workbench.speedup.attribution.application_profile import Profile, build_profile, check_profile
 from workbench.speedup.calibration.factor_model import FactorModel, load_factor_model
 from workbench.speedup.calibration.pair_calibration import (
@@ -37,6 +38,9 @@ from workbench.speedup.fleet.qualification import (
     qualify_applications,
 )
 from workbench.speedup.invariants import check_fleet, check_pair
+from workbench.speedup.scenarios.estimate import estimate_scenarios
+from workbench.speedup.scenarios.scenario import list_scenarios
+from workbench.speedup.scenarios.task_graph import build_task_graph
 
 FACTORS_FILE = "factors.json"
 RECORDING_FOLDER = "recording"
@@ -181,6 +185,10 @@ class ProfileStudy(_JudgedByReasons):
 
     profile: Profile
     facts: EventLogFacts
+    # Tables of these names; empty for chosen executions, and where the tasks cannot be replayed.
+    advice: pl.DataFrame
+    scenarios: pl.DataFrame
+    critical_path: pl.DataFrame
 
     @property
     def answer(self) -> str:
@@ -201,7 +209,8 @@ class ProfileStudy(_JudgedByReasons):
         return summary.list_profile_next_steps(self.profile)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
-        return [(declared, getattr(self.profile, declared.name)) for declared in tables.PROFILE_TABLES]
+        own = [(declared, getattr(self, declared.name)) for declared in tables.ADVICE_TABLES]
+        return [*((declared, getattr(self.profile, declared.name)) for declared in tables.PROFILE_TABLES), *own]
 
     def check(self) -> pl.DataFrame:
         return check_profile(self.profile)
@@ -244,15 +253,28 @@ def build_study(config: PairConfig | FleetConfig | ProfileConfig, run: Run) -> S
     elif isinstance(config, ProfileConfig) and mode in (None, "profile"):
         facts = read_event_logs(config.event_log)  # First: its error is the clearest for a path that is not a log.
         run.add_input(config.event_log)
-        study = ProfileStudy(
-            build_profile(facts, sql_ids=config.sql_ids, price_per_executor_h=config.price_per_executor_h), facts
-        )
+        study = study_profile(facts, config)
     else:
         assert isinstance(config, PairConfig)
         study = _study_pair(config, run)
     for declared, frame in study.tables():
         run.write_table(declared, frame)
     return study
+
+
+def study_profile(facts: EventLogFacts, config: ProfileConfig) -> ProfileStudy:
+    """The profile of one log, with what to try and what other shapes would take, where all of the log is profiled."""
+    profile = build_profile(facts, sql_ids=config.sql_ids, price_per_executor_h=config.price_per_executor_h)
+    no_advice, *no_scenarios = (declared.frame([]) for declared in tables.ADVICE_TABLES)
+    if config.sql_ids:
+        return ProfileStudy(profile, facts, no_advice, *no_scenarios)
+    try:
+        graph = build_task_graph(facts)
+    except InputError:
+        return ProfileStudy(profile, facts, build_advice(facts, profile, None), *no_scenarios)
+    found = estimate_scenarios(graph, list_scenarios(graph), price_per_executor_h=config.price_per_executor_h)
+    shown = no_scenarios if found.reasons else [found.scenarios, found.critical_path]
+    return ProfileStudy(profile, facts, build_advice(facts, profile, graph), *shown)
 
 
 def _calibrate_recording(config: PairConfig | FleetConfig | NotebookConfig, run: Run) -> tuple[Pair, CalibrationResult]:

@@ -322,6 +322,25 @@ CRITICAL_PATH = Table(
         seconds_column("slots_s", "The rest of the stage: tasks that waited for slots, and their launch."),
     ),
 )
+ADVICE = Table(
+    "advice",
+    "What to try, most seconds first. A bound is the most that the change can save; no second is promised, and seconds "
+    "of several rows overlap.",
+    (),
+    (
+        text_column("change", "What to change."),
+        text_column("setting", "Spark's setting; null for code and layout.", nullable=True),
+        text_column("value", "Value to try.", nullable=True),
+        text_column("now", "Value of the run, or Spark's default.", nullable=True),
+        seconds_column("at_most_s", "Wall time that it can save at most."),
+        share_column("at_most_share", "Share of the wall time."),
+        text_column("rests_on", "What the bound rests on."),
+        number_column("saved_executor_h", "Executor hours that it saves, by a replay.", "h", nullable=True),
+        text_column("query", "Query that it is for; null for the application.", nullable=True),
+        text_column("not_when", "When not to."),
+        text_column("source", "Public document of the rule."),
+    ),
+)
 NIGHTS = Table(
     "nights",
     "Runs of one job, oldest first; the last row is the one that is judged.",
@@ -366,6 +385,8 @@ PROFILE_TABLES = (
     EXECUTOR_SHAPES,
     books.BOOKS,
 )
+# What a study of a profile has besides.
+ADVICE_TABLES = (ADVICE, SCENARIOS, CRITICAL_PATH)
 EXECUTIONS = Table(
     "executions",
     "SQL executions that ended, one row each, and whether they count.",

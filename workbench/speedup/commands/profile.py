@@ -14,7 +14,7 @@ from workbench.core.field_options import FieldOption
 from workbench.speedup.commands import RunFolder
 
 if TYPE_CHECKING:
-    from workbench.speedup.attribution.application_profile import Profile
+    from workbench.speedup.study import ProfileStudy
 
 
 @take_options_from(
@@ -55,9 +55,8 @@ def profile(
     from workbench.eventlog.log_redaction import remove_secrets
     from workbench.eventlog.reader import read_event_logs
     from workbench.runs import run_folder
-    from workbench.speedup.attribution.application_profile import build_profile
     from workbench.speedup.config import ProfileConfig
-    from workbench.speedup.tables import PROFILE_TABLES
+    from workbench.speedup.study import study_profile
 
     if csv or eventlogs or local_folder is not None:
         logs = [*([event_log] if event_log else []), *(eventlogs or [])]
@@ -74,9 +73,8 @@ def profile(
     if event_log is None:
         raise ConfigError("no event log given", do="workbench speedup profile LOG")
     config = OptionValues(settings | {"event_log": event_log}, settings.flags).build_model(ProfileConfig)
-    result = build_profile(
-        read_event_logs(config.event_log), sql_ids=config.sql_ids, price_per_executor_h=config.price_per_executor_h
-    )
+    study = study_profile(read_event_logs(config.event_log), config)
+    result = study.profile
     if out is not None:
         # A URL may carry a user's name and password.
         log = remove_secrets(config.event_log) if "://" in config.event_log else config.event_log
@@ -87,32 +85,37 @@ def profile(
             config=config.model_dump() | {"event_log": log},
             command="workbench speedup profile",
         )
-        for declared in PROFILE_TABLES:
-            run.write_table(declared, getattr(result, declared.name))
+        for declared, frame in study.tables():
+            run.write_table(declared, frame)
         run.add_input(log)
         run.conclude(result.verdict, result.reasons, result.answer, details=result.details)
-    document = {
+    document: dict[str, object] = {
         "answer": result.answer,
         "details": list(result.details),
         "verdict": result.verdict,
         "reasons": list(result.reasons),
         "out": out,
     }
-    document |= {declared.name: getattr(result, declared.name).to_dicts() for declared in PROFILE_TABLES}
+    document |= {declared.name: frame.to_dicts() for declared, frame in study.tables()}
     finish_command(
-        lambda: _print_profile(result, config.top_operators), document, as_json=as_json, is_valid=not result.reasons
+        lambda: _print_profile(study, config.top_operators), document, as_json=as_json, is_valid=not result.reasons
     )
 
 
-def _print_profile(result: Profile, limit: int) -> None:
+def _print_profile(study: ProfileStudy, limit: int) -> None:
     from workbench.report.display import table
     from workbench.speedup import tables
     from workbench.speedup.attribution.profile_findings import format_findings
 
+    result = study.profile
     verdict = [f"verdict: {result.verdict}", *(f"  {reason}" for reason in result.reasons)]
     print_text("\n".join([result.answer, *verdict, *result.details]))
     if result.findings.height:
         print_block(format_findings(result.findings))
+    if study.advice.height:
+        shown = study.advice.select("change", "setting", "value", "now", "at_most_s")
+        caption = "What to try, and the seconds that it can save at most; they overlap"
+        print_block(table(shown, tables.ADVICE, caption=caption, limit=limit).text)
     print_block(table(result.wall_parts, tables.WALL_PARTS, caption="Wall time by part").text)
     print_block(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
     caption = "Exclusive time by operator: each second once, so the rows add up to the time of the queries"

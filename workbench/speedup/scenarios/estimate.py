@@ -156,6 +156,15 @@ def estimate_scenarios(
     )
 
 
+def replay_scenario(graph: TaskGraph, scenario: Scenario) -> float | None:
+    """Wall time of a scenario in ms; null where the replay of the run itself is off, or one does not end."""
+    own = replay_steps(graph.steps, graph.executors)
+    schedule = replay_steps(scenario.change_steps(graph), scenario.change_executors(graph))
+    if own is None or schedule is None or abs(own.wall_ms / graph.wall_ms - 1) > MAX_OWN_ERROR:
+        return None
+    return graph.wall_ms * schedule.wall_ms / own.wall_ms
+
+
 def _sum_executor_ms(graph: TaskGraph) -> float:
     """Time of all executors of the run together."""
     return sum(

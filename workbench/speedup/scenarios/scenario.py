@@ -121,11 +121,11 @@ def split_anew(tasks: StageTasks, n: int) -> tuple[float, ...]:
 def list_scenarios(
     graph: TaskGraph,
     *,
-    executors: Sequence[int],
-    cores: Sequence[int],
-    partitions: Sequence[int],
-    no_skew: bool,
-    no_stragglers: bool,
+    executors: Sequence[int] = (),
+    cores: Sequence[int] = (),
+    partitions: Sequence[int] = (),
+    no_skew: bool = False,
+    no_stragglers: bool = False,
 ) -> list[Scenario]:
     """The scenarios that were asked for; by default half, twice and four times the executors, and each other change."""
     counts: Sequence[int | None] = executors or [None]

@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, pstdev
 from typing import Any
 
 from workbench.core.errors import InputError
+from workbench.eventlog.completeness import OPEN_END, describe_holes, select_harmful
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.task_slots import TaskSlots
 from workbench.speedup.attribution.application_time import read_application_time, read_properties, read_session_settings
 
 # A stage waits for at most so many others by name; more ended before them.
 MAX_AFTER = 64
+# Stages that must tell what first tasks take longer, for those that do not.
+MIN_KNOWN_STAGES = 3
 # Stamps of one moment differ by so much.
 CLOCK_MS = 5
 START, QUERY, QUERY_END, STAGE, END = "start", "query", "end of query", "stage", "end"
@@ -135,9 +138,9 @@ def build_task_graph(facts: EventLogFacts) -> TaskGraph:
 
 
 def _list_reasons(facts: EventLogFacts, executors: list[Any], contradictions: tuple[str, ...]) -> list[str]:
-    from workbench.eventlog.completeness import describe_holes, select_harmful
-
     reasons = [f"the log's times contradict each other: {text}" for text in contradictions]
+    if facts.applications["end_time_ms"][0] is None and OPEN_END not in facts.completeness["kind"]:
+        reasons.append("the log lacks the application's end: it still runs, or was killed")
     reasons += describe_holes(select_harmful(facts.completeness))
     if len({executor.slots for executor in executors}) > 1:
         reasons.append("executors of different size: a number of executors does not tell their slots")
@@ -196,7 +199,7 @@ class _Builder:
             for row, first in zip(stages, firsts, strict=True)
         ]
         known = sorted(value for value in told if value is not None)
-        usual_ms = known[len(known) // 2] if known else 0.0
+        usual_ms = known[len(known) // 2] if len(known) >= MIN_KNOWN_STAGES else 0.0
         # Where all tasks of a stage are first ones, they take longer by what is usual, or half of their time.
         self.firsts = {
             (row["stage_id"], row["stage_attempt_id"]): (
@@ -356,7 +359,7 @@ def find_first_tasks(executors: Sequence[int], slots: int) -> set[int]:
 
 
 def estimate_first_ms(times_ms: Sequence[float], rows: Sequence[int], first: Collection[int]) -> float | None:
-    """What the first task on an executor takes longer than the others, at least 0; null with fewer than two others.
+    """What the first task on an executor takes longer than the others; null with fewer than two others.
 
     Where rows are known, others count by their time per row.
 
@@ -371,7 +374,9 @@ def estimate_first_ms(times_ms: Sequence[float], rows: Sequence[int], first: Col
     for place in first:
         scale = rows[place] / usual_rows if usual_rows > 0 and rows[place] >= 0 else 1.0
         longer.append(times_ms[place] - usual_ms * scale)
-    return max(0.0, float(median(longer)))
+    # What lies within the spread of the others is chance.
+    found = float(median(longer))
+    return found if found > pstdev(times_ms[place] for place in others) else 0.0
 
 
 def _restore_all(listed: Sequence[Any], n: int) -> tuple[Any, ...]:
