@@ -63,7 +63,8 @@ def test_the_run_folder_holds_the_tables_and_the_verdict(profile: Call, log: Pat
     assert profile(log, "--out", tmp_path / "out", "--sql-id", 0, "--top-operators", 3)[0] == 0
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (record["verdict"], record["status"]) == ("valid", "succeeded")
-    assert record["config"] == {"event_log": str(log), "sql_ids": [0], "top_operators": 3}
+    chosen = {"event_log": str(log), "sql_ids": [0], "top_operators": 3}
+    assert record["config"] == chosen | {"price_per_executor_h": None}
     for table in tables.PROFILE_TABLES:
         assert pl.read_parquet(tmp_path / "out" / "tables" / f"{table.name}.parquet").columns
     assert record["inputs"][0]["bytes"] == log.stat().st_size

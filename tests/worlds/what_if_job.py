@@ -118,15 +118,20 @@ def run_job(
         n, hot = len(times), 0 if even else round(100 * query.skew)
         waits = wait(f"element_at(array({','.join(map(str, times))}), CAST(id AS INT) + 1)")
         rows = spark.range(0, n, 1, n).selectExpr("id", f"{waits} AS s")
-        rows = rows.selectExpr("s", f"explode(sequence(0, {max(1, query.n_rows // n)} - 1)) * {n} + id AS r")
-        rows = rows.selectExpr("s", f"CASE WHEN r % 100 < {hot} THEN 0 ELSE r END AS k").repartition("k")
+        rows = rows.selectExpr("s", f"explode(sequence(0, {max(1, query.n_rows // n)} - 1)) AS part", "id")
+        rows = (
+            rows.selectExpr("s", f"part * {n} + id AS r")
+            .selectExpr("s", f"CASE WHEN r % 100 < {hot} THEN 0 ELSE r END AS k")
+            .repartition("k")
+        )
         rows.selectExpr("k", "s", f"{wait(str(query.row_ms))} AS t").write.format("noop").mode("overwrite").save()
 
     # A warm session: every executor has run the kinds of tasks that come.
     n = 4 * executors * cores
     spark.sparkContext.setJobDescription("warm up")
     rows = spark.range(0, n, 1, n).selectExpr("id", f"{wait('60')} AS s")
-    rows = rows.selectExpr("s", f"explode(sequence(0, 5)) * {n} + id AS k").repartition(n, "k")
+    rows = rows.selectExpr("s", "explode(sequence(0, 5)) AS part", "id")
+    rows = rows.selectExpr("s", f"part * {n} + id AS k").repartition(n, "k")
     rows.selectExpr("k", "s", f"{wait('20')} AS t").write.format("noop").mode("overwrite").save()
     time.sleep(1)
 

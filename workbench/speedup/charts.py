@@ -18,8 +18,7 @@ from workbench.stats.verdicts import DECIDED
 if TYPE_CHECKING:
     import altair as alt
 
-    from workbench.speedup.comparison.plan_alignment import PlanAlignment
-
+from workbench.speedup.comparison.plan_alignment import PlanAlignment
 
 PART_LABELS = {"running": "running", "waiting": "waiting", "driver": "driver alone", "nothing": "no query"}
 # Shorter gaps are too thin to be seen.
@@ -314,6 +313,27 @@ def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Char
             f"{below} more not shown" if below else "",
             f"{not_judged} not judged: see the table" if not_judged else "",
         ),
+    )
+
+
+@takes_frames
+def chart_scenarios(scenarios: pl.DataFrame) -> alt.Chart:
+    """Wall time of the scenarios of one application with their interval, beside the run as it was.
+
+    `scenarios`: Table SCENARIOS, whose first row is the run as it was.
+    """
+    known = scenarios.filter(pl.col("wall_s").is_not_null())
+    return charts.forest(
+        known,
+        title="What would the application take otherwise?",
+        label="scenario",
+        estimate="wall_s",
+        low="low_s",
+        high="high_s",
+        category="verdict",
+        reference=scenarios["wall_s"][0] if scenarios.height else None,
+        log=False,
+        details=("saved_s", "executor_h", "core_h"),
     )
 
 

@@ -202,6 +202,19 @@ class ProfileStudy(_JudgedByReasons):
     def reasons(self) -> tuple[str, ...]:
         return self.profile.reasons
 
+    def list_advice(self) -> pl.DataFrame:
+        """Advice for display: the change with its setting in one column."""
+        setting = pl.format("{}: {} = {} (now {})", "change", "setting", "value", "now")
+        return self.advice.select(pl.coalesce(setting, "change").alias("change"), "at_most_s", "rests_on", "not_when")
+
+    def list_scenarios(self) -> pl.DataFrame:
+        """Scenarios for display, without costs where there is no price."""
+        return (
+            self.scenarios.drop("cost")
+            if self.scenarios["cost"].null_count() == len(self.scenarios)
+            else self.scenarios
+        )
+
     def key_numbers(self) -> list[KeyNumber]:
         return summary.list_profile_key_numbers(self.profile)
 

@@ -222,7 +222,7 @@ def build_profile(
             findings = build_findings(log_facts, exclusive, plans, names, span_ms, is_whole=not sql_ids)
         answer, details = _format_answer(overview, findings, wall, time)
         details += [*_describe_costliest_query(costliest), *_describe_coverage(overview, coverage)]
-        details += _describe_hours(overview)
+        details += [] if sql_ids else _describe_hours(overview)
     if sql_ids:
         names_text = format_items(queries.filter(pl.col("sql_id").is_in(list(sql_ids)))["query"], 3)
         details.insert(0, f"Covers only {names_text}.")
@@ -712,12 +712,13 @@ def _describe_costliest_query(costliest: dict[str, Any] | None) -> list[str]:
 def _describe_hours(overview: pl.DataFrame) -> list[str]:
     """Executor hours and their cost, where they are known. `overview`: Table OVERVIEW."""
     row = overview.row(0, named=True)
-    if row["core_h"] is None or row["idle_core_h"] is None:
+    if not row["core_h"] or row["idle_core_h"] is None:
         return []
-    hours = f"{format_number(row['executor_h'])} executor hours and {format_number(row['core_h'])} core hours"
-    idle = f"{100 * row['idle_core_h'] / row['core_h'] if row['core_h'] else 0:.0f} % of these without a task"
+    scale, unit = (1, "hours") if row["core_h"] >= 0.1 else (60, "minutes")
+    executors, cores = (format_number(scale * row[name]) for name in ("executor_h", "core_h"))
     cost = "" if row["cost"] is None else f"; the executors cost {format_number(row['cost'])}"
-    return [f"It took {hours}, {idle}{cost}."]
+    idle = f"{100 * row['idle_core_h'] / row['core_h']:.0f} % of these without a task"
+    return [f"It took {executors} executor {unit} and {cores} core {unit}, {idle}{cost}."]
 
 
 def _find_costliest_query(queries: pl.DataFrame, plans: pl.DataFrame) -> dict[str, Any] | None:

@@ -113,9 +113,8 @@ def _print_profile(study: ProfileStudy, limit: int) -> None:
     if result.findings.height:
         print_block(format_findings(result.findings))
     if study.advice.height:
-        shown = study.advice.select("change", "setting", "value", "now", "at_most_s")
         caption = "What to try, and the seconds that it can save at most; they overlap"
-        print_block(table(shown, tables.ADVICE, caption=caption, limit=limit).text)
+        print_block(table(study.list_advice(), tables.ADVICE, caption=caption, limit=limit).text)
     print_block(table(result.wall_parts, tables.WALL_PARTS, caption="Wall time by part").text)
     print_block(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
     caption = "Exclusive time by operator: each second once, so the rows add up to the time of the queries"

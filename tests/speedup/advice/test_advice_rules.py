@@ -1,0 +1,83 @@
+"""Advice names the setting with its value, what it can save at most, and when not to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SAMPLES
+from tests.worlds.spark import draw_world
+from tests.worlds.spark_run import World
+from tests.worlds.spark_weeks import draw_night
+from workbench.eventlog.reader import read_event_logs
+from workbench.speedup.advice.advice_rules import build_advice
+from workbench.speedup.attribution.application_profile import build_profile
+from workbench.speedup.config import ProfileConfig
+from workbench.speedup.scenarios.task_graph import build_task_graph
+from workbench.speedup.study import study_profile
+
+WITH_PICKLED_ROWS = 0
+
+
+def advise(world: World, folder: Path) -> dict[str, dict[str, Any]]:
+    """Rows by setting, or by change where there is none; `wall_s` with them."""
+    facts = read_event_logs(world.write(folder))
+    profile = build_profile(facts)
+    rows = build_advice(facts, profile, build_task_graph(facts)).to_dicts()
+    return {row["setting"] or row["change"]: row | {"wall_s": profile.overview["wall_time_s"][0]} for row in rows}
+
+
+def test_stragglers_are_bounded_by_the_run_without_them(tmp_path: Path) -> None:
+    found = advise(draw_night(1, 0, 0.0, "stragglers"), tmp_path)["spark.speculation"]
+    spared_s = found["wall_s"] - draw_night(1, 0, 0.0).truth.wall_s
+    assert found["at_most_s"] == pytest.approx(spared_s, rel=0.15)
+    assert (found["value"], found["now"]) == ("true", "false")
+    assert "spark.speculation" not in advise(draw_night(1, 0, 0.0), tmp_path / "calm")
+
+
+def test_twice_the_executors_is_bounded_by_the_run_with_them_and_says_what_it_costs(tmp_path: Path) -> None:
+    found = advise(draw_night(2, 0, 0.0, executors=2), tmp_path)["spark.executor.instances"]
+    spared_s = found["wall_s"] - draw_night(2, 0, 0.0, executors=4).truth.wall_s
+    assert spared_s <= found["at_most_s"] <= 1.4 * spared_s
+    assert (found["value"], found["now"]) == ("4", "2")
+    assert found["not_when"].startswith("Executor hours count")
+
+
+def test_executors_that_do_not_help_are_told_with_the_hours_that_they_cost(tmp_path: Path) -> None:
+    found = advise(draw_night(2, 0, 0.0, executors=32), tmp_path)["spark.executor.instances"]
+    assert found["change"].startswith("Half the executors")
+    assert found["value"] == "16"
+    half = draw_night(2, 0, 0.0, executors=16)
+    before_h = 32 * found["wall_s"] / 3600
+    assert found["saved_executor_h"] == pytest.approx(before_h - 16 * half.truth.wall_s / 3600, rel=0.1)
+
+
+def test_python_functions_get_columns_and_built_in_functions_in_their_place(tmp_path: Path) -> None:
+    world = draw_world(WITH_PICKLED_ROWS, ["python_metric"], spark="4.1.1", layout="plain")
+    assert any("BatchEvalPython" in plan for plan in world.plans)
+    found = advise(world, tmp_path)
+    columns = found["spark.sql.execution.pythonUDF.arrow.enabled"]
+    assert columns["at_most_s"] == found["Replace Python functions by built-in ones"]["at_most_s"]
+    assert columns["at_most_s"] <= world.truth.running_s
+
+
+def test_a_small_side_of_the_sample_is_to_be_broadcast(tmp_path: Path) -> None:
+    facts = read_event_logs(SAMPLES / "eventlogs" / "tpch_sf0.1.zstd")
+    study = study_profile(facts, ProfileConfig(event_log="x"))
+    row = study.advice.row(0, named=True)
+    assert (row["setting"], row["now"]) == ("spark.sql.autoBroadcastJoinThreshold", "600k")
+    assert int(row["value"]) > 600 << 10
+    joins = study.profile.sum_operators().filter(operator="SortMergeJoin")["wall_time_s"].sum()
+    assert row["at_most_s"] >= joins
+    assert (study.advice["at_most_share"] <= 1).all()
+
+
+def test_chosen_queries_and_broken_logs_get_no_advice(tmp_path: Path) -> None:
+    facts = read_event_logs(SAMPLES / "eventlogs" / "tpch_sf0.1.zstd")
+    sql_id = int(facts.sql_executions["sql_id"][20])
+    assert study_profile(facts, ProfileConfig(event_log="x", sql_ids=[sql_id])).advice.height == 0
+    cut = read_event_logs(draw_world(4, ["cut_tail"]).write(tmp_path))
+    study = study_profile(cut, ProfileConfig(event_log="x"))
+    assert (study.advice.height, study.scenarios.height) == (0, 0)
