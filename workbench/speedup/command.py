@@ -11,6 +11,7 @@ from workbench.speedup.commands.profile import explain, export, profile
 from workbench.speedup.commands.qualify import qualify
 from workbench.speedup.commands.record import record, validate
 from workbench.speedup.commands.sample import sample
+from workbench.speedup.commands.support import support
 from workbench.speedup.commands.watch import watch
 from workbench.speedup.commands.what_if import what_if
 
@@ -27,6 +28,7 @@ app = build_group("Measure and predict the speedup of an accelerator, operator b
 app.command(cls=ModelCommand)(profile)
 app.command("what-if", cls=ModelCommand)(what_if)
 app.command(cls=ModelCommand)(watch)
+app.command()(support)
 app.command(cls=ModelCommand)(record)
 app.command(cls=ModelCommand)(plan)
 app.command(cls=ModelCommand)(sample)

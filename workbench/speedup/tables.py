@@ -341,6 +341,37 @@ ADVICE = Table(
         text_column("source", "Public document of the rule."),
     ),
 )
+_REASON = (
+    text_column("kind", "operator, function, code of a user, format, type, input on the CPU."),
+    text_column("what", "Which operator, function, format or type; empty for an input."),
+)
+CPU_OPERATORS = Table(
+    "cpu_operators",
+    "Operators of the final plans that an engine would leave on the CPU, by its tables; one with several reasons has "
+    "several rows.",
+    ("sql_id", "node_id", "kind", "what"),
+    (
+        text_column("query", "Description of the query, with its id."),
+        count_column("sql_id", "SQL execution."),
+        count_column("node_id", "Node of its final plan."),
+        text_column("operator", "Operator."),
+        *_REASON,
+        text_column("note", "The engine's note; null without one.", nullable=True),
+        seconds_column("wall_s", "Exclusive time of that operator in the query, by the number of such nodes."),
+    ),
+)
+CPU_REASONS = Table(
+    "cpu_reasons",
+    "Reasons to stay on the CPU, most time first; an operator with several counts in each.",
+    ("kind", "what"),
+    (
+        *_REASON,
+        count_column("n_operators", "Operators."),
+        count_column("n_queries", "Queries."),
+        seconds_column("wall_s", "Their exclusive time."),
+        text_column("note", "The engine's note; null without one.", nullable=True),
+    ),
+)
 NIGHTS = Table(
     "nights",
     "Runs of one job, oldest first; the last row is the one that is judged.",

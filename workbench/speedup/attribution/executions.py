@@ -53,13 +53,11 @@ def is_user_code(name: str, arguments: str) -> bool:
     """
     if _OPERATORS.match(name.removeprefix("Gpu")) or _FUNCTIONS.search(arguments):
         return True
-    return (
-        _COMPUTING.fullmatch(name.partition("(")[0]) is not None and not _list_calls(arguments) <= _load_known_names()
-    )
+    return _COMPUTING.fullmatch(name.partition("(")[0]) is not None and not list_calls(arguments) <= _load_known_names()
 
 
 @lru_cache(maxsize=4096)
-def _list_calls(arguments: str) -> frozenset[str]:
+def list_calls(arguments: str) -> frozenset[str]:
     """Functions that an operator calls, in lower case; columns that are named by a call stand before their number."""
     open_calls: list[tuple[str, int]] = []
     calls = set()
