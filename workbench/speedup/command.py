@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.console.options import ModelCommand, build_group
 from workbench.speedup.commands.compare import compare
 from workbench.speedup.commands.generate import generate
+from workbench.speedup.commands.improve import improve
 from workbench.speedup.commands.package import package
 from workbench.speedup.commands.plan import plan
 from workbench.speedup.commands.profile import explain, export, profile
@@ -29,6 +30,7 @@ app.command(cls=ModelCommand)(profile)
 app.command("what-if", cls=ModelCommand)(what_if)
 app.command(cls=ModelCommand)(watch)
 app.command()(support)
+app.command(cls=ModelCommand)(improve)
 app.command(cls=ModelCommand)(record)
 app.command(cls=ModelCommand)(plan)
 app.command(cls=ModelCommand)(sample)

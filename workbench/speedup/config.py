@@ -274,6 +274,17 @@ class RecordConfig(_SuiteConfig):
         return self.passes or (1 if self.power_run else 3)
 
 
+class ImproveConfig(_SuiteConfig):
+    """Which suite to make faster, with which changes, and how much it may take."""
+
+    out: Path = Field(description="Folder of the search; an unfinished one goes on.")
+    tries: list[str] = Field(
+        default=[], description="Setting to try, key=value, besides those of the advice; repeatable."
+    )
+    budget_s: float = Field(default=900.0, gt=0, description="Time after which no other change is tried.")
+    session_timeout_s: float = Field(default=3600.0, gt=0, description="A session that takes longer is killed.")
+
+
 class SampleConfig(_SuiteConfig):
     """Which run to sample, with which factors, and how much it may take."""
 

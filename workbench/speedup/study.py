@@ -38,12 +38,14 @@ from workbench.speedup.fleet.qualification import (
     qualify_applications,
 )
 from workbench.speedup.invariants import check_fleet, check_pair
-from workbench.speedup.scenarios.estimate import estimate_scenarios
+from workbench.speedup.scenarios.estimate import Replayer, estimate_scenarios
 from workbench.speedup.scenarios.scenario import list_scenarios
 from workbench.speedup.scenarios.task_graph import build_task_graph
 
 FACTORS_FILE = "factors.json"
 RECORDING_FOLDER = "recording"
+# A second of replays; `workbench speedup what-if` replays any number.
+MAX_REPLAYED_TASKS = 200_000
 SEED_FACTORS_FILE = "seed_factors.csv"
 
 
@@ -281,13 +283,23 @@ def study_profile(facts: EventLogFacts, config: ProfileConfig) -> ProfileStudy:
     no_advice, *no_scenarios = (declared.frame([]) for declared in tables.ADVICE_TABLES)
     if config.sql_ids:
         return ProfileStudy(profile, facts, no_advice, *no_scenarios)
+    replayer = _build_replayer(facts)
+    advice = build_advice(facts, profile, replayer)
+    if replayer is None or replayer.reasons:
+        return ProfileStudy(profile, facts, advice, *no_scenarios)
+    scenarios = list_scenarios(replayer.graph)
+    found = estimate_scenarios(replayer, scenarios, price_per_executor_h=config.price_per_executor_h)
+    return ProfileStudy(profile, facts, advice, found.scenarios, found.critical_path)
+
+
+def _build_replayer(facts: EventLogFacts) -> Replayer | None:
+    """Replays of a log's tasks; null where there is nothing to replay, or so much that it would take long."""
+    if int(facts.stage_tasks["n_tasks"].sum()) > MAX_REPLAYED_TASKS:
+        return None
     try:
-        graph = build_task_graph(facts)
+        return Replayer(build_task_graph(facts))
     except InputError:
-        return ProfileStudy(profile, facts, build_advice(facts, profile, None), *no_scenarios)
-    found = estimate_scenarios(graph, list_scenarios(graph), price_per_executor_h=config.price_per_executor_h)
-    shown = no_scenarios if found.reasons else [found.scenarios, found.critical_path]
-    return ProfileStudy(profile, facts, build_advice(facts, profile, graph), *shown)
+        return None
 
 
 def _calibrate_recording(config: PairConfig | FleetConfig | NotebookConfig, run: Run) -> tuple[Pair, CalibrationResult]:

@@ -372,6 +372,23 @@ CPU_REASONS = Table(
         text_column("note", "The engine's note; null without one.", nullable=True),
     ),
 )
+TRIED_CHANGES = Table(
+    "tried_changes",
+    "Settings that were tried on a suite.",
+    ("setting", "value"),
+    (
+        text_column("setting", "Spark's setting."),
+        text_column("value", "Value that was tried."),
+        text_column("now", "Value before; null: Spark's default.", nullable=True),
+        text_column("why", "The advice that it comes from."),
+        ratio_column("screened", "Times as fast in the screening, median of its rounds.", nullable=True),
+        ratio_column("ratio", "Times as fast as what was kept before it.", nullable=True),
+        ratio_column("low", "Lower end.", nullable=True),
+        ratio_column("high", "Upper end.", nullable=True),
+        count_column("n_rounds", "Rounds of both."),
+        text_column("verdict", "FASTER, SLOWER, SAME, UNDECIDED, not tried, or refused with the reason."),
+    ),
+)
 NIGHTS = Table(
     "nights",
     "Runs of one job, oldest first; the last row is the one that is judged.",

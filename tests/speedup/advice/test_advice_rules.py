@@ -15,6 +15,7 @@ from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.advice.advice_rules import build_advice
 from workbench.speedup.attribution.application_profile import build_profile
 from workbench.speedup.config import ProfileConfig
+from workbench.speedup.scenarios.estimate import Replayer
 from workbench.speedup.scenarios.task_graph import build_task_graph
 from workbench.speedup.study import study_profile
 
@@ -25,7 +26,7 @@ def advise(world: World, folder: Path) -> dict[str, dict[str, Any]]:
     """Rows by setting, or by change where there is none; `wall_s` with them."""
     facts = read_event_logs(world.write(folder))
     profile = build_profile(facts)
-    rows = build_advice(facts, profile, build_task_graph(facts)).to_dicts()
+    rows = build_advice(facts, profile, Replayer(build_task_graph(facts))).to_dicts()
     return {row["setting"] or row["change"]: row | {"wall_s": profile.overview["wall_time_s"][0]} for row in rows}
 
 

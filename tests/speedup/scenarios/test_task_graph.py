@@ -11,7 +11,7 @@ from tests.fakes import eventlogs as made
 from tests.worlds.spark import draw_world
 from workbench.core.errors import InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
-from workbench.speedup.scenarios.estimate import MAX_OWN_ERROR, estimate_scenarios
+from workbench.speedup.scenarios.estimate import MAX_OWN_ERROR, Replayer, estimate_scenarios
 from workbench.speedup.scenarios.scenario import Scenario
 from workbench.speedup.scenarios.task_graph import build_task_graph
 from workbench.speedup.scenarios.virtual_schedule import replay_steps
@@ -80,7 +80,7 @@ def test_simulated_applications_explain_their_own_time(trait: str, tmp_path: Pat
 def test_what_the_graph_does_not_know_is_a_reason_and_no_figure(tmp_path: Path) -> None:
     for trait, told in (("stage_profile", "several resource profiles"), ("cut_tail", "lacks the application's end")):
         facts = read_event_logs(draw_world(9, [trait]).write(tmp_path / trait))
-        result = estimate_scenarios(build_task_graph(facts), [Scenario("4 executors", executors=4)])
+        result = estimate_scenarios(Replayer(build_task_graph(facts)), [Scenario("4 executors", executors=4)])
         assert result.verdict == "invalid"
         assert told in " ".join(result.reasons)
         assert result.answer.startswith("What another run would take is not known")

@@ -20,9 +20,8 @@ from workbench.speedup import tables
 from workbench.speedup.advice.join_sides import list_small_sides
 from workbench.speedup.attribution.application_profile import Profile
 from workbench.speedup.attribution.application_time import parse_size, read_properties, read_session_settings
-from workbench.speedup.scenarios.estimate import find_interval, replay_scenario
+from workbench.speedup.scenarios.estimate import Replayer, find_interval
 from workbench.speedup.scenarios.scenario import Scenario, is_shuffled
-from workbench.speedup.scenarios.task_graph import TaskGraph
 
 DOCS = "spark.apache.org/docs/latest/"
 SQL_TUNING, TUNING = DOCS + "sql-performance-tuning.html", DOCS + "tuning.html"
@@ -59,9 +58,10 @@ class Advice:
 class _Log:
     """One application with what the rules read of it."""
 
-    def __init__(self, facts: EventLogFacts, profile: Profile, graph: TaskGraph | None) -> None:
+    def __init__(self, facts: EventLogFacts, profile: Profile, replayer: Replayer | None) -> None:
         self.facts, self.profile = facts, profile
-        self.graph = graph if graph is not None and not graph.reasons else None
+        self.replayer = replayer if replayer is not None and not replayer.reasons else None
+        self.graph = self.replayer.graph if self.replayer is not None else None
         log_id = facts.logs["log_id"][0]
         self.settings = read_properties(facts, log_id, "spark")
         self.session = read_session_settings(facts, log_id=log_id)
@@ -86,16 +86,16 @@ class _Log:
 
     def replay(self, scenario: Scenario) -> tuple[float, float] | None:
         """Wall time of a scenario in s: its estimate and the lower end; null where the graph cannot tell."""
-        wall_ms = replay_scenario(self.graph, scenario) if self.graph is not None else None
+        wall_ms = self.replayer.estimate_ms(scenario) if self.replayer is not None else None
         if self.graph is None or wall_ms is None:
             return None
         low_ms, _ = find_interval(self.graph.wall_ms, [wall_ms])
         return wall_ms / 1e3, low_ms / 1e3
 
 
-def build_advice(facts: EventLogFacts, profile: Profile, graph: TaskGraph | None) -> pl.DataFrame:
-    """Table ADVICE: what to try, most seconds first. `facts`: Of one log. `graph`: Null where it cannot be replayed."""
-    log = _Log(facts, profile, graph)
+def build_advice(facts: EventLogFacts, profile: Profile, replayer: Replayer | None) -> pl.DataFrame:
+    """Table ADVICE: what to try, most seconds first. `facts`: Of one log. `replayer`: Null where none is replayed."""
+    log = _Log(facts, profile, replayer)
     if profile.reasons or not log.wall_s:
         return tables.ADVICE.frame([])
     least_s = max(MIN_S, MIN_SHARE * log.wall_s)

@@ -26,7 +26,7 @@ from workbench.speedup.scenarios.virtual_schedule import Schedule, replay_steps
 # The run's own time must come out of its replay within this share.
 MAX_OWN_ERROR = 0.03
 # Parts of the interval, for 90 %: of the wall time, and of the seconds that a scenario changes.
-RUN_SHARE, CHANGE_SHARE = 0.05, 0.15
+RUN_SHARE, CHANGE_SHARE = 0.07, 0.15
 LEVEL = 0.9
 MS_PER_H = 3.6e6
 FASTER, SLOWER, NO_DIFFERENCE, UNKNOWN = "faster", "slower", "no difference shown", "not known"
@@ -106,12 +106,45 @@ def study_scenarios(facts: EventLogFacts, config: ScenarioConfig) -> ScenarioRes
     names = ("executors", "cores", "partitions", "no_skew", "no_stragglers")
     scenarios = list_scenarios(graph, **{name: getattr(config, name) for name in names})
     return estimate_scenarios(
-        graph, scenarios, price_per_executor_h=config.price_per_executor_h, currency=config.currency
+        Replayer(graph), scenarios, price_per_executor_h=config.price_per_executor_h, currency=config.currency
     )
 
 
+class Replayer:
+    """Replays of one graph: of the run as it was, once, and of scenarios."""
+
+    def __init__(self, graph: TaskGraph) -> None:
+        self.graph = graph
+        self.own = replay_steps(graph.steps, graph.executors)
+
+    @property
+    def own_error(self) -> float | None:
+        """Replayed over measured wall time, minus 1; null where the replay did not end."""
+        return self.own.wall_ms / self.graph.wall_ms - 1 if self.own else None
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why no scenario is known: those of the graph, and a replay that misses the run's own time."""
+        error = self.own_error
+        if error is not None and abs(error) <= MAX_OWN_ERROR:
+            return list(self.graph.reasons)
+        replayed = "does not end" if error is None else f"takes {100 * error:+.1f} % of its wall time"
+        return [
+            *self.graph.reasons,
+            f"the replay of the run as it was {replayed}; at most {MAX_OWN_ERROR:.0%} may differ",
+        ]
+
+    def estimate_ms(self, scenario: Scenario, *, is_sure: bool = True) -> float | None:
+        """Wall time of a scenario; null where a replay does not end. `is_sure`: As for `Scenario.change_steps`."""
+        steps = scenario.change_steps(self.graph, is_sure=is_sure)
+        schedule = replay_steps(steps, scenario.change_executors(self.graph))
+        return (
+            None if schedule is None or self.own is None else self.graph.wall_ms * schedule.wall_ms / self.own.wall_ms
+        )
+
+
 def estimate_scenarios(
-    graph: TaskGraph,
+    replayer: Replayer,
     scenarios: Sequence[Scenario],
     *,
     price_per_executor_h: float | None = None,
@@ -123,46 +156,28 @@ def estimate_scenarios(
 
     Returns: The first row is the run as it was. A scenario with fewer slots than its tasks need has no times.
     """
-    own = replay_steps(graph.steps, graph.executors)
-    own_error = own.wall_ms / graph.wall_ms - 1 if own else None
-    reasons = list(graph.reasons)
-    if own_error is None or abs(own_error) > MAX_OWN_ERROR:
-        replayed = "does not end" if own_error is None else f"takes {100 * own_error:+.1f} %"
-        reasons.append(
-            f"the replay of the run as it was {replayed}, of its wall time; at most {MAX_OWN_ERROR:.0%} may differ"
-        )
+    graph = replayer.graph
     recorded = _sum_executor_ms(graph)
     rows = [_build_row(graph, Scenario(AS_RECORDED), [graph.wall_ms], recorded, price_per_executor_h)]
     for scenario in scenarios:
-        walls = []
-        for is_sure in (True, False):
-            schedule = replay_steps(scenario.change_steps(graph, is_sure=is_sure), scenario.change_executors(graph))
-            if schedule is not None and own is not None:
-                walls.append(graph.wall_ms * schedule.wall_ms / own.wall_ms)
+        estimates = [replayer.estimate_ms(scenario)]
+        if scenario.no_skew or scenario.no_stragglers:
+            estimates.append(replayer.estimate_ms(scenario, is_sure=False))
+        walls = [wall_ms for wall_ms in estimates if wall_ms is not None]
         executor_ms = None
-        if walls and not scenario.is_endless:
-            n = graph.n_executors if scenario.executors is None else scenario.executors
-            executor_ms = n * max(0.0, walls[0] - graph.executors[0].added_ms)
-            if scenario.executors is None:
-                executor_ms = recorded * walls[0] / graph.wall_ms
+        if walls and scenario.executors is not None:
+            executor_ms = scenario.executors * max(0.0, walls[0] - graph.executors[0].added_ms)
+        elif walls and not scenario.is_endless:
+            executor_ms = recorded * walls[0] / graph.wall_ms
         rows.append(_build_row(graph, scenario, walls, executor_ms, price_per_executor_h))
-    path = list_critical_path(graph.steps, own) if own else []
+    path = list_critical_path(graph.steps, replayer.own) if replayer.own else []
     return ScenarioResult(
         tables.SCENARIOS.frame(rows),
         tables.CRITICAL_PATH.frame([{"number": number, **row} for number, row in enumerate(path)]),
-        own_error,
-        tuple(reasons),
+        replayer.own_error,
+        tuple(replayer.reasons),
         currency,
     )
-
-
-def replay_scenario(graph: TaskGraph, scenario: Scenario) -> float | None:
-    """Wall time of a scenario in ms; null where the replay of the run itself is off, or one does not end."""
-    own = replay_steps(graph.steps, graph.executors)
-    schedule = replay_steps(scenario.change_steps(graph), scenario.change_executors(graph))
-    if own is None or schedule is None or abs(own.wall_ms / graph.wall_ms - 1) > MAX_OWN_ERROR:
-        return None
-    return graph.wall_ms * schedule.wall_ms / own.wall_ms
 
 
 def _sum_executor_ms(graph: TaskGraph) -> float:
@@ -207,7 +222,7 @@ def find_interval(measured: float, estimates: Sequence[float]) -> tuple[float, f
 
     >>> low, high = find_interval(100, [50])
     >>> round(low, 1), round(high, 1)
-    (40.0, 60.0)
+    (39.0, 61.0)
     """
     lows, highs = [], []
     for estimate in estimates:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from statistics import median
+from statistics import median, median_low
 
 from workbench.speedup.scenarios.task_graph import ExecutorLife, StageTasks, Step, TaskGraph
 
@@ -80,7 +80,8 @@ def find_long_tasks(tasks: StageTasks, *, with_more_rows: bool, is_sure: bool) -
     """Places of the tasks far above the median of their stage that read more rows than it, or that did not."""
     if len(tasks.times_ms) < MIN_TASKS:
         return []
-    usual_ms, usual_rows = median(tasks.times_ms), median(tasks.rows)
+    # The lower one of the middle two: of four tasks, two may be long.
+    usual_ms, usual_rows = median_low(tasks.times_ms), median_low(tasks.rows)
     found = []
     for place, (time_ms, rows) in enumerate(zip(tasks.times_ms, tasks.rows, strict=True)):
         if time_ms > LONG * usual_ms:
@@ -92,9 +93,9 @@ def find_long_tasks(tasks: StageTasks, *, with_more_rows: bool, is_sure: bool) -
 
 
 def drop_stragglers(tasks: StageTasks, *, is_sure: bool = True) -> tuple[float, ...]:
-    """Times with the median in place of tasks that took far longer for no more rows."""
+    """Times with the others' median in place of tasks that took far longer for no more rows."""
     late = set(find_long_tasks(tasks, with_more_rows=False, is_sure=is_sure))
-    usual_ms = float(median(tasks.times_ms))
+    usual_ms = float(median(time_ms for place, time_ms in enumerate(tasks.times_ms) if place not in late))
     return tuple(usual_ms if place in late else time_ms for place, time_ms in enumerate(tasks.times_ms))
 
 

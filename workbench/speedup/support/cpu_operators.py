@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -15,7 +16,8 @@ from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import tables
 from workbench.speedup.attribution.application_profile import Profile
 from workbench.speedup.attribution.executions import is_user_code, list_calls
-from workbench.speedup.engines import WORK, classify_operator, refine_operator, strip_suffix
+from workbench.speedup.engines import classify_operator, refine_operator, strip_suffix
+from workbench.speedup.planning.planned_operators import PlannedOperator
 from workbench.speedup.support.engine_support import EngineSupport
 
 OPERATOR, FUNCTION, USER_CODE, FORMAT, TYPE, INPUT = (
@@ -97,23 +99,22 @@ def list_cpu_operators(facts: EventLogFacts, profile: Profile, support: EngineSu
     names = dict(profile.queries.select("sql_id", "query").iter_rows())
     rows, n_work, n_accelerated = [], 0, 0
     for (sql_id,), plan in facts.plan_nodes.filter("is_final").group_by("sql_id", maintain_order=True):
-        nodes = [_PlanNode.from_row(row) for row in plan.to_dicts()]
+        nodes = [_read_operator(row) for row in plan.to_dicts()]
         work = [node for node in nodes if node.is_work and not _COMMAND.fullmatch(node.name)]
         n_work += len(work)
-        n_accelerated += sum(node.is_accelerated for node in work)
-        counts = pl.Series([node.operator for node in work]).value_counts() if work else None
-        n_of = dict(counts.iter_rows()) if counts is not None else {}
+        n_accelerated += sum(node.operator.accelerated for node in work)
+        n_of = Counter(node.operator.name for node in work)
         for node, kind, what, note in list_reasons(nodes, support):
             rows.append(
                 {
                     "query": names.get(sql_id, f"query {sql_id}"),
                     "sql_id": sql_id,
                     "node_id": node.node_id,
-                    "operator": node.operator,
+                    "operator": node.operator.name,
                     "kind": kind,
                     "what": what,
                     "note": note,
-                    "wall_s": times.get((sql_id, node.operator), 0.0) / n_of[node.operator],
+                    "wall_s": times.get((sql_id, node.operator.name), 0.0) / n_of[node.operator.name],
                 }
             )
     operators = tables.CPU_OPERATORS.frame(rows)
@@ -138,33 +139,16 @@ def list_cpu_operators(facts: EventLogFacts, profile: Profile, support: EngineSu
     )
 
 
-@dataclass(frozen=True)
-class _PlanNode:
-    """A node of a plan: its operator as times are booked to it."""
-
-    node_id: int
-    parent_ids: tuple[int, ...]
-    name: str
-    text: str
-    operator: str
-    is_work: bool
-    is_accelerated: bool
-
-    @classmethod
-    def from_row(cls, row: dict[str, object]) -> _PlanNode:
-        """A node of a row of the table of plan nodes."""
-        name, text = str(row["node_name"]), str(row["simple_string"] or "")
-        operator = refine_operator(classify_operator(name), text)
-        parents = row["parent_ids"]
-        assert isinstance(parents, list)
-        assert isinstance(row["node_id"], int)
-        is_work = operator.kind in WORK
-        return cls(row["node_id"], tuple(parents), name, text, operator.name, is_work, operator.accelerated)
+def _read_operator(row: dict[str, Any]) -> PlannedOperator:
+    """An operator of a row of the table of plan nodes, as times are booked to it."""
+    name, text = row["node_name"], row["simple_string"] or ""
+    operator = refine_operator(classify_operator(name), text)
+    return PlannedOperator(row["node_id"], tuple(row["parent_ids"]), name, text, operator)
 
 
 def list_reasons(
-    nodes: Sequence[_PlanNode], support: EngineSupport
-) -> Iterator[tuple[_PlanNode, str, str, str | None]]:
+    nodes: Sequence[PlannedOperator], support: EngineSupport
+) -> Iterator[tuple[PlannedOperator, str, str, str | None]]:
     """Why work of a plan would stay on the CPU: node, kind, what, and the engine's note; no row for what it runs."""
     own = {node.node_id: list(_list_own_reasons(node, support)) for node in nodes}
     by_id = {node.node_id: node for node in nodes}
@@ -172,21 +156,23 @@ def list_reasons(
     if support.takes_native:
         # From the leaves up: numbers of nodes grow with their depth.
         for node in sorted(nodes, key=lambda node: -node.node_id):
-            if node.node_id in left and not (node.operator == "Exchange" and not own[node.node_id]):
+            if node.node_id in left and not (node.operator.name == "Exchange" and not own[node.node_id]):
                 left |= {
-                    parent for parent in node.parent_ids if parent in by_id and by_id[parent].operator != "Exchange"
+                    parent
+                    for parent in node.parent_ids
+                    if parent in by_id and by_id[parent].operator.name != "Exchange"
                 }
     for node in nodes:
         for kind, what, note in own[node.node_id]:
             yield node, kind, what, note
-        if node.node_id in left and not own[node.node_id] and node.is_work and not node.is_accelerated:
+        if node.node_id in left and not own[node.node_id] and node.is_work and not node.operator.accelerated:
             yield node, INPUT, "", None
 
 
-def _list_own_reasons(node: _PlanNode, support: EngineSupport) -> Iterator[tuple[str, str, str | None]]:
+def _list_own_reasons(node: PlannedOperator, support: EngineSupport) -> Iterator[tuple[str, str, str | None]]:
     """Reasons of one node, without those of its inputs."""
     plain = strip_suffix(node.name)
-    if not node.is_work or node.is_accelerated or (_COMMAND.fullmatch(plain) and plain not in _EXECS):
+    if not node.is_work or node.operator.accelerated or (_COMMAND.fullmatch(plain) and plain not in _EXECS):
         return
     if is_user_code(node.name, node.text):
         yield USER_CODE, plain, None
@@ -196,16 +182,16 @@ def _list_own_reasons(node: _PlanNode, support: EngineSupport) -> Iterator[tuple
     exec_name = _EXECS[head] if head and (is_scan or plain == head) else f"{plain}Exec"
     if exec_name not in support.execs:
         yield OPERATOR, plain, support.notes.get(exec_name.lower())
-    elif node.operator.startswith("Scan "):
+    elif node.operator.name.startswith("Scan "):
         yield from _list_scan_reasons(node, support)
     for name in sorted(list_calls(node.text) - set(_NO_FUNCTIONS)):
         if name in support.known and name not in support.functions:
             yield FUNCTION, name, support.notes.get(name)
 
 
-def _list_scan_reasons(node: _PlanNode, support: EngineSupport) -> Iterator[tuple[str, str, str | None]]:
+def _list_scan_reasons(node: PlannedOperator, support: EngineSupport) -> Iterator[tuple[str, str, str | None]]:
     """Format of a scan, and types of its columns."""
-    data_format = node.operator.removeprefix("Scan").strip().lower() or "unknown"
+    data_format = node.operator.name.removeprefix("Scan").strip().lower() or "unknown"
     types = support.formats.get(data_format)
     if types is None:
         yield FORMAT, data_format, None

@@ -1,0 +1,66 @@
+"""Settings to try for a suite of queries: those of the advice on its log, values around them, and the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from workbench.speedup.recording.recording_plan import parse_settings
+
+# Settings that a session may change while it runs; others need other JVMs.
+RUNTIME = "spark.sql."
+# Values around an advised one: where the best lies, advice only knows the order of magnitude.
+_AROUND = (0.25, 0.5, 2.0)
+_NUMBERS = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One setting and its value. `now`: The value of the run; null: Spark's default. `at_most_s`: Null if unknown."""
+
+    setting: str
+    value: str
+    now: str | None
+    why: str
+    at_most_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As key=value."""
+        return f"{self.setting}={self.value}"
+
+
+def list_changes(advice: pl.DataFrame, tried: Sequence[str]) -> tuple[list[Change], list[str]]:
+    """Changes that one session can try, and settings that it cannot. `advice`: Table ADVICE. `tried`: As key=value."""
+    found: dict[tuple[str, str], Change] = {}
+    left_out = []
+    for row in advice.filter(pl.col("setting").is_not_null()).iter_rows(named=True):
+        if not row["setting"].startswith(RUNTIME):
+            left_out.append(f"{row['setting']}={row['value']}")
+            continue
+        for value in _list_values(row["setting"], row["value"]):
+            change = Change(row["setting"], value, row["now"], row["change"], row["at_most_s"])
+            if value != row["now"]:
+                found.setdefault((change.setting, value), change)
+    for setting, value in parse_settings(tried).items():
+        if setting.startswith(RUNTIME):
+            found.setdefault((setting, value), Change(setting, value, None, "asked for"))
+        else:
+            left_out.append(f"{setting}={value}")
+    return list(found.values()), left_out
+
+
+def _list_values(setting: str, value: str) -> Iterator[str]:
+    """The advised value and others around it.
+
+    >>> list(_list_values("spark.sql.shuffle.partitions", "8"))
+    ['8', '2', '4', '16']
+    """
+    yield value
+    if setting in _NUMBERS and value.isdigit():
+        for factor in _AROUND:
+            other = int(int(value) * factor)
+            if other >= 1:
+                yield str(other)
