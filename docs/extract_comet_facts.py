@@ -27,6 +27,8 @@ SERDES = re.compile(r"org/apache/comet/serde/QueryPlanSerde\$\.class|.*/comet/Co
 RULES = "org/apache/comet/rules/CometExecRule$.class"
 EXPRESSION = re.compile(r"org/apache/spark/sql/catalyst/expressions/(?:[a-z]+/)*([A-Z]\w*)")
 OPERATOR = re.compile(r"org/apache/spark/sql/execution/(?:[a-z]+/)*([A-Z]\w*Exec)\b")
+# Operators of its own, named as those of Spark that they stand for.
+OWN = re.compile(r"org/apache/spark/sql/comet/Comet([A-Z]\w*Exec)\.class")
 VERSION = re.compile(r"comet-spark-spark[\d.]+_[\d.]+-(\d+\.\d+)\.\d+\.jar")
 # Both rules know these without naming them there: exchanges have a rule of their own.
 EXCHANGES = ("BroadcastExchangeExec", "ShuffleExchangeExec")
@@ -48,6 +50,17 @@ def list_texts(code: bytes) -> list[str]:
     return texts
 
 
+def list_spark_operators() -> set[str]:
+    """Names of Spark's own operators."""
+    import pyspark
+
+    found: set[str] = set()
+    for jar in (Path(pyspark.__file__).parent / "jars").glob("spark-sql_*.jar"):
+        with zipfile.ZipFile(jar) as content:
+            found |= {name for path in content.namelist() for name in OPERATOR.findall(path)}
+    return found
+
+
 def list_functions() -> dict[str, list[str]]:
     """Names of functions by the class of their expression."""
     from pyspark.sql import SparkSession
@@ -63,6 +76,7 @@ def list_functions() -> dict[str, list[str]]:
 
 
 def main(jars: list[Path]) -> None:
+    of_spark = list_spark_operators()
     versions: dict[tuple[str, str], list[str]] = defaultdict(list)
     sources = []
     for jar in jars:
@@ -73,9 +87,10 @@ def main(jars: list[Path]) -> None:
                 text for name in filter(SERDES.fullmatch, content.namelist()) for text in list_texts(content.read(name))
             ]
             rules = list_texts(content.read(RULES))
+            own = [found[1] for found in map(OWN.fullmatch, content.namelist()) if found and found[1] in of_spark]
         found = {("expression", name) for text in serdes for name in EXPRESSION.findall(text)}
         found |= {("exec", name) for text in rules for name in OPERATOR.findall(text)}
-        for key in found | {("exec", name) for name in EXCHANGES}:
+        for key in found | {("exec", name) for name in (*EXCHANGES, *own)}:
             versions[key].append(match[1])
         sources.append({"file": jar.name, "sha256": hashlib.sha256(jar.read_bytes()).hexdigest()})
     functions = list_functions()

@@ -342,7 +342,7 @@ ADVICE = Table(
     ),
 )
 _REASON = (
-    text_column("kind", "operator, function, code of a user, format, type, input on the CPU."),
+    text_column("kind", "operator, function, code of a user, format, type, limit, input on the CPU."),
     text_column("what", "Which operator, function, format or type; empty for an input."),
 )
 CPU_OPERATORS = Table(

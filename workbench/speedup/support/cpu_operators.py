@@ -20,8 +20,8 @@ from workbench.speedup.engines import classify_operator, refine_operator, strip_
 from workbench.speedup.planning.planned_operators import PlannedOperator
 from workbench.speedup.support.engine_support import EngineSupport
 
-OPERATOR, FUNCTION, USER_CODE, FORMAT, TYPE, INPUT = (
-    "operator", "function", "code of a user", "format", "type", "input on the CPU",
+OPERATOR, FUNCTION, USER_CODE, FORMAT, TYPE, LIMIT, INPUT = (
+    "operator", "function", "code of a user", "format", "type", "limit", "input on the CPU",
 )  # fmt: skip
 # Class of a plan's node where it is not its name and Exec.
 _EXECS = {
@@ -40,6 +40,7 @@ _EXECS = {
 _COMMAND = re.compile(r"Execute .*|Cache\w*|\w*Command(?:Result)?")
 # A cast is told by its types, which no table has; and how types of numbers and texts are written.
 _NO_FUNCTIONS = ("cast", "ansi_cast", "try_cast", "decimal", "char", "varchar")
+_AGGREGATE = re.compile(r"(?:Hash|ObjectHash|Sort)Aggregate")
 _SCHEMA = re.compile(r"ReadSchema: struct<(.*)")
 _FIELD_TYPE = re.compile(r"[\w ]+:\s*([a-z_]+)")
 # Types as schemas write them, and as RAPIDS' tables do.
@@ -151,22 +152,39 @@ def list_reasons(
 ) -> Iterator[tuple[PlannedOperator, str, str, str | None]]:
     """Why work of a plan would stay on the CPU: node, kind, what, and the engine's note; no row for what it runs."""
     own = {node.node_id: list(_list_own_reasons(node, support)) for node in nodes}
-    by_id = {node.node_id: node for node in nodes}
+    {node.node_id: node for node in nodes}
     left = {node_id for node_id, reasons in own.items() if reasons}
     if support.takes_native:
-        # From the leaves up: numbers of nodes grow with their depth.
-        for node in sorted(nodes, key=lambda node: -node.node_id):
-            if node.node_id in left and not (node.operator.name == "Exchange" and not own[node.node_id]):
-                left |= {
-                    parent
-                    for parent in node.parent_ids
-                    if parent in by_id and by_id[parent].operator.name != "Exchange"
-                }
+        _spread(nodes, left, merges_own=support.merges_own)
     for node in nodes:
         for kind, what, note in own[node.node_id]:
             yield node, kind, what, note
         if node.node_id in left and not own[node.node_id] and node.is_work and not node.operator.accelerated:
             yield node, INPUT, "", None
+
+
+def _spread(nodes: Sequence[PlannedOperator], left: set[int], *, merges_own: bool) -> None:
+    """Add what stays with what stays already, where an engine takes rows from its own operators only.
+
+    Exchanges take any rows, and a join needs a broadcast of its own kind. `merges_own`: As in `EngineSupport`.
+    """
+    by_id = {node.node_id: node for node in nodes}
+    # From the leaves up: numbers of nodes grow with their depth.
+    for node in sorted(nodes, key=lambda node: -node.node_id):
+        parents = [by_id[place] for place in node.parent_ids if place in by_id]
+        if node.operator.name == "Exchange":
+            inputs = [other for other in nodes if node.node_id in other.parent_ids]
+            is_partial = merges_own and any(
+                other.node_id in left and _AGGREGATE.fullmatch(other.operator.name) for other in inputs
+            )
+            left |= {other.node_id for other in parents if is_partial and _AGGREGATE.fullmatch(other.operator.name)}
+        elif node.node_id in left:
+            left |= {other.node_id for other in parents if other.operator.name != "Exchange"}
+    left |= {
+        node.node_id
+        for node in nodes
+        if node.operator.name == "BroadcastExchange" and left.intersection(node.parent_ids)
+    }
 
 
 def _list_own_reasons(node: PlannedOperator, support: EngineSupport) -> Iterator[tuple[str, str, str | None]]:
@@ -184,6 +202,9 @@ def _list_own_reasons(node: PlannedOperator, support: EngineSupport) -> Iterator
         yield OPERATOR, plain, support.notes.get(exec_name.lower())
     elif node.operator.name.startswith("Scan "):
         yield from _list_scan_reasons(node, support)
+    for limit in support.limits:
+        if limit.operator.fullmatch(node.operator.name) and limit.text.search(node.text):
+            yield LIMIT, limit.what, limit.note
     for name in sorted(list_calls(node.text) - set(_NO_FUNCTIONS)):
         if name in support.known and name not in support.functions:
             yield FUNCTION, name, support.notes.get(name)

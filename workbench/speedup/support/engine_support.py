@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,12 +18,18 @@ from workbench.speedup.rapids_facts import (
 
 # Levels of RAPIDS' tables that mean yes; PS is with limits.
 _YES = ("S", "PS", "TON")
-# How plans write functions that are not called by a name.
-SIGNS = {
-    "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder", "=": "equalto",
-}  # fmt: skip
 # Comet's own documents name what its scan reads: datafusion.apache.org/comet/user-guide
 _COMET_FORMATS = ("parquet", "iceberg")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Operators that an engine leaves although it has them: patterns of their name and text (empty: any)."""
+
+    operator: re.Pattern[str]
+    text: re.Pattern[str]
+    what: str
+    note: str | None
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,9 @@ class EngineSupport:
 
     `execs`: Operators that it runs, by the name of Spark's class. `functions`: Functions and classes of expressions in
     lower case that it computes; `known`: all that the tables tell of. `notes`: Why not, where the tables say so.
-    `formats`: By format in lower case the types that its scan reads; an empty set: all types. `takes_native`: Whether
-    an operator can only follow one of its own, but for exchanges.
+    `formats`: By format in lower case the types that its scan reads; an empty set: all types. `limits`: What it leaves
+    by its defaults. `takes_native`: Whether an operator can only follow one of its own, but for exchanges.
+    `merges_own`: Whether it merges only the results of its own aggregates.
     """
 
     name: str
@@ -41,7 +49,9 @@ class EngineSupport:
     known: frozenset[str]
     formats: Mapping[str, frozenset[str]]
     notes: Mapping[str, str]
+    limits: tuple[Limit, ...] = ()
     takes_native: bool = False
+    merges_own: bool = False
 
 
 def list_engines() -> tuple[str, ...]:
@@ -92,7 +102,9 @@ def _load_comet(version: str) -> EngineSupport:
         _list_spark_functions(),
         dict.fromkeys(_COMET_FORMATS, frozenset()),
         {},
+        tuple(limit for versions, limit in _read_comet_limits() if version in versions),
         takes_native=True,
+        merges_own=version == "0.12",
     )
 
 
@@ -104,6 +116,19 @@ def _read_comet_rows() -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]
     return tuple(
         (kind, name, tuple(filter(None, functions.split(";"))), tuple(filter(None, versions.split(";"))))
         for kind, name, functions, versions in rows
+    )
+
+
+@cache
+def _read_comet_limits() -> tuple[tuple[tuple[str, ...], Limit], ...]:
+    """Limits of Comet, found in the explanations of its own plans of TPC-DS, with the versions that have them."""
+    text = (files("workbench.speedup") / "comet_facts" / "limits.csv").read_text(encoding="utf-8")
+    return tuple(
+        (
+            tuple(row["versions"].split(";")),
+            Limit(re.compile(row["operator"] or ".*"), re.compile(row["text"]), row["what"], row["note"] or None),
+        )
+        for row in csv.DictReader(text.splitlines())
     )
 
 
