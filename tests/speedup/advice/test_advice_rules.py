@@ -22,9 +22,14 @@ from workbench.speedup.study import study_profile
 WITH_PICKLED_ROWS = 0
 
 
-def advise(world: World, folder: Path) -> dict[str, dict[str, Any]]:
-    """Rows by setting, or by change where there is none; `wall_s` with them."""
-    facts = read_event_logs(world.write(folder))
+def advise(world: World, folder: Path, **properties: str) -> dict[str, dict[str, Any]]:
+    """Rows by setting, or by change where there is none; `wall_s` with them. `properties`: Added, _ for a dot."""
+    log = world.write(folder)
+    added = "".join(f'"{name.replace("_", ".")}":"{value}",' for name, value in properties.items())
+    log.write_text(
+        log.read_text(encoding="utf-8").replace('"Spark Properties":{', '"Spark Properties":{' + added), "utf-8"
+    )
+    facts = read_event_logs(log)
     profile = build_profile(facts)
     rows = build_advice(facts, profile, Replayer(build_task_graph(facts))).to_dicts()
     return {row["setting"] or row["change"]: row | {"wall_s": profile.overview["wall_time_s"][0]} for row in rows}
@@ -62,6 +67,14 @@ def test_python_functions_get_columns_and_built_in_functions_in_their_place(tmp_
     columns = found["spark.sql.execution.pythonUDF.arrow.enabled"]
     assert columns["at_most_s"] == found["Replace Python functions by built-in ones"]["at_most_s"]
     assert columns["at_most_s"] <= world.truth.running_s
+
+
+def test_a_switch_that_is_off_is_told_with_the_operators_that_it_slows(tmp_path: Path) -> None:
+    off = {"spark_sql_parquet_enableVectorizedReader": "false", "spark_sql_codegen_wholeStage": "FALSE"}
+    found = advise(draw_night(3, 0, 0.0), tmp_path, **off)
+    reader, compiled = (found[name.replace("_", ".")] for name in off)
+    assert 0 < reader["at_most_s"] <= compiled["at_most_s"] <= reader["wall_s"]
+    assert (compiled["value"], compiled["now"]) == ("true", "FALSE")
 
 
 def test_a_small_side_of_the_sample_is_to_be_broadcast(tmp_path: Path) -> None:

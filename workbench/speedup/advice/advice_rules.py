@@ -26,6 +26,7 @@ from workbench.speedup.scenarios.scenario import Scenario, is_shuffled
 DOCS = "spark.apache.org/docs/latest/"
 SQL_TUNING, TUNING = DOCS + "sql-performance-tuning.html", DOCS + "tuning.html"
 CONFIGURATION, SCHEDULING = DOCS + "configuration.html", DOCS + "job-scheduling.html"
+PARQUET = DOCS + "sql-data-sources-parquet.html"
 ARROW = DOCS + "api/python/tutorial/sql/arrow_pandas.html"
 # Less is not told: a share of the wall time, and seconds.
 MIN_SHARE, MIN_S = 0.02, 0.5
@@ -35,6 +36,14 @@ SIZE_MARGIN = 1.2
 PARTITION_BYTES = 64 << 20
 WAVES = 3
 MIN_SAVED_HOURS = 0.2
+# Pieces of files below this were made small by a setting.
+MIN_PIECE_BYTES = 32 << 20
+# Switches that are on by default, what they do, and the operators whose time they change.
+_SWITCHES = (
+    ("spark.sql.codegen.wholeStage", "Compile operators together", r"Project|Filter|Aggregate|Join|Scan|Sort", TUNING),
+    ("spark.sql.parquet.enableVectorizedReader", "Read Parquet in batches of columns", "Scan parquet", PARQUET),
+    ("spark.sql.parquet.filterPushdown", "Skip rows of Parquet by the filters", "Scan parquet|Filter", PARQUET),
+)
 # Fewer executors are told where they add no more than this to the wall time.
 MAX_LONGER = 0.05
 
@@ -225,6 +234,40 @@ def _advise_coalescing(log: _Log) -> Iterator[Advice]:
         )
 
 
+def _advise_scan_tasks(log: _Log) -> Iterator[Advice]:
+    """Larger pieces of files, where a setting cuts them small."""
+    name = "spark.sql.files.maxPartitionBytes"
+    size = parse_size(log.read(name, "128MB"))
+    if size is not None and size < MIN_PIECE_BYTES and (at_most_s := log.high_s.get("small tasks", 0.0)):
+        yield Advice(
+            "Read larger pieces of files in a task",
+            at_most_s,
+            "upper end of small tasks",
+            "Few rows take long, as with slow functions: then they are computed by fewer tasks.",
+            SQL_TUNING,
+            name,
+            "128MB",
+            log.read(name, "128MB"),
+        )
+
+
+def _advise_defaults(log: _Log) -> Iterator[Advice]:
+    """Switches that Spark has on and that are off here, each with the operators that it speeds up."""
+    for name, change, operators, source in _SWITCHES:
+        times = log.profile.exclusive_times.filter(pl.col("operator").str.contains(operators))
+        if log.is_off(name) and times.height:
+            yield Advice(
+                change,
+                float(times["wall_time_s"].sum()),
+                "exclusive time of the operators that it changes",
+                "It was turned off for an error that is still there.",
+                source,
+                name,
+                "true",
+                log.read(name, "true"),
+            )
+
+
 def _advise_memory(log: _Log) -> Iterator[Advice]:
     is_local = log.read("spark.master", "").startswith("local")
     name = "spark.driver.memory" if is_local else "spark.executor.memory"
@@ -382,6 +425,8 @@ RULES = (
     _advise_stragglers,
     _advise_partitions,
     _advise_coalescing,
+    _advise_scan_tasks,
+    _advise_defaults,
     _advise_memory,
     _advise_broadcast,
     _advise_large_broadcasts,
