@@ -221,7 +221,7 @@ class ProfileStudy(_JudgedByReasons):
         return summary.list_profile_key_numbers(self.profile)
 
     def next_steps(self) -> list[str]:
-        return summary.list_profile_next_steps(self.profile)
+        return summary.list_profile_next_steps(self.profile, self.advice)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         own = [(declared, getattr(self, declared.name)) for declared in tables.ADVICE_TABLES]

@@ -162,8 +162,11 @@ def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) ->
     return steps[:3] if len(steps) > 1 else [*steps, "Run one of them on both engines: `workbench speedup record`."]
 
 
-def list_profile_next_steps(profile: Profile) -> list[str]:
-    """What to try for the costliest finding, a profile of its query alone, then a prediction for an accelerator."""
+def list_profile_next_steps(profile: Profile, advice: pl.DataFrame) -> list[str]:
+    """What to try for the costliest finding, the setting that can save most, its query alone, then an accelerator.
+
+    `advice`: Table ADVICE.
+    """
     overview = profile.overview.row(0, named=True)
     steps = []
     if profile.findings.height:
@@ -171,7 +174,9 @@ def list_profile_next_steps(profile: Profile) -> list[str]:
         steps.append(f"{top['kind'].capitalize()}: {top['what_to_try']}")
     elif failed := overview["n_failed_tasks"]:
         steps.append(f"Look at the {failed} failed tasks first: the table of failures has kinds and reasons.")
+    for row in advice.filter(pl.col("setting").is_not_null(), pl.col("at_most_s") > 0).head(1).iter_rows(named=True):
+        steps.append(f"Try `{row['setting']}={row['value']}`: it can save {row['at_most_s']:,.1f} s at most.")
     if (costly := profile.costliest_query) is not None:
         ids = ",".join(map(str, costly["sql_ids"]))
         steps.append(f"See {costly['query']} alone: `workbench run profile -p event_log=LOG -p sql_ids=[{ids}]`.")
-    return [*steps, "Predict its time on an accelerator: `workbench speedup qualify LOG --factors factors.json`."]
+    return [*steps[:2], "Predict its time on an accelerator: `workbench speedup qualify LOG --factors factors.json`."]
