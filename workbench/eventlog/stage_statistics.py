@@ -131,7 +131,7 @@ class StageTasks:
         duration = info.finish_ms - info.launch_ms
         self.durations_ms.append(duration)
         self.launches_ms.append(info.launch_ms)
-        self.ids.append(_clip_to_60_bits(info.task_id))
+        self.ids.append(info.task_id if -1 <= info.task_id < MAX_VALUE else -1)
         self.executors.append(self.executor_numbers.setdefault(info.executor_id, len(self.executor_numbers)))
         if info.killed:
             self.killed += 1
@@ -151,7 +151,8 @@ class StageTasks:
             self.compare_end(info.finish_ms)
         if info.getting_result_ms:
             self.totals[23] += info.finish_ms - info.getting_result_ms
-        self.rows_read.append(-1 if task.metrics is None else _clip_to_60_bits(self._add_metrics(task.metrics)))
+        rows = -1 if task.metrics is None else self._add_metrics(task.metrics)
+        self.rows_read.append(rows if rows < MAX_VALUE else MAX_VALUE)
 
     def compare_end(self, time_ms: int) -> None:
         """Compare an end with those of tasks before it in the log: the driver's clock never goes back."""

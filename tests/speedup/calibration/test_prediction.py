@@ -133,9 +133,9 @@ def test_a_study_of_one_log_writes_its_tables(tmp_path: Path) -> None:
     found = build_study(NotebookConfig(**CONFIG, event_log=str(LOG)), run)
     assert found.verdict == "valid"
     assert {path.stem for path in run.tables_folder.iterdir()} >= {"overview", "queries", "operator_times"}
-    advice, costly, accelerator = found.next_steps()
+    advice, setting, accelerator = found.next_steps()
     assert advice.startswith("Repeated queries: If the data did not change")
-    assert costly.endswith("`workbench run profile -p event_log=LOG -p sql_ids=[18,29,40]`.")
+    assert setting.startswith("Try `spark.sql.autoBroadcastJoinThreshold=")
     assert "workbench speedup qualify LOG" in accelerator
     assert found.check()["holds"].all()
 

@@ -32,7 +32,7 @@ def watch(
     Exit code 0: as usual, or faster. 1: slower than usual, a query failed, or not known (fewer than five earlier runs,
     or a log that is not whole).
 
-    Example: workbench speedup watch history:http://localhost:18080 --job "nightly load"
+    Example: workbench speedup watch sample:nightly
     """
     from workbench.console.terminal import show_progress_count
     from workbench.eventlog.log_redaction import remove_secrets
