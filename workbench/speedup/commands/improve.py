@@ -24,7 +24,7 @@ def improve(settings: OptionValues, as_json: JsonFlag = False) -> None:
 
     Example: workbench speedup improve --suite tpch --scale 0.1 --out data/runs/improve
 
-    Your own: workbench speedup improve --queries mine.sql --data tables --try spark.sql.shuffle.partitions=64 --out DIR
+    Your own: workbench speedup improve --queries FILE.sql --data DIR --try spark.sql.shuffle.partitions=64 --out DIR
     """
     from workbench.report.display import table
     from workbench.speedup import tables

@@ -2,12 +2,13 @@
 
 A log tells what a stage reads and when everything began and ended, not why the driver's program went on. So a step
 waits for what had ended when it began: a stage for the stages that it reads, else for those of its query that had
-ended; a query for the queries that had ended and that no other had waited for. What lies between the last of these and
-the step is the driver's time, and stays as it was.
+ended; a query for the queries that had ended and that no other had waited for, of queries side by side for one of them.
+What lies between the last of these and the step is the driver's time, and stays as it was.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -219,7 +220,8 @@ class _Builder:
         self.attempts: dict[int, list[int]] = defaultdict(list)
         self.of_query: dict[int, list[int]] = defaultdict(list)
         delays = sorted(row["first_launch_time_ms"] - row["first_ms"] for row in stages)
-        self.usual_launch_ms = float(max(0, delays[len(delays) // 2]))
+        # Longer ones are waits for slots, which the replay makes itself.
+        self.usual_launch_ms = float(max(0, delays[len(delays) // 4]))
 
     def _add_execution(self, row: dict[str, Any]) -> None:
         sql_id, root = row["sql_id"], row["root_sql_id"]
@@ -248,13 +250,20 @@ class _Builder:
             events.append((query.end_ms, 0 if query.end_ms > query.start_ms else 3, number, query, None))
         for number, (row, query) in enumerate(zip(self.stages, owners, strict=True)):
             events.append((row["first_ms"], 2, number, query, row))
-        # Ends of queries that nobody waited for yet.
+        starts = sorted(query.start_ms for query in self.queries.values())
+        is_beside = {
+            id(query): bisect_left(starts, query.end_ms) > bisect_right(starts, query.start_ms)
+            for query in self.queries.values()
+        }
+        # Ends of queries that nobody waited for yet, oldest first.
         open_ends: list[int] = []
         last_end = 0
         for _, kind, _, query, row in sorted(events, key=lambda event: event[:3]):
             if kind == 1:
-                after = tuple(dict.fromkeys([*open_ends, last_end]))
-                open_ends = []
+                # Where another query begins before this one ends, threads submit them: it goes on from one end alone.
+                n_waited = 1 if is_beside[id(query)] else len(open_ends)
+                after = tuple(open_ends[:n_waited]) or (last_end,)
+                del open_ends[:n_waited]
                 query.place = self._add(self._wait(QUERY, query, after, query.start_ms), query.start_ms)
             elif kind == 2:
                 self._add_stage(row, query)
