@@ -24,7 +24,8 @@ def improve(settings: OptionValues, as_json: JsonFlag = False) -> None:
 
     Example: workbench speedup improve --suite tpch --scale 0.1 --out data/runs/improve
 
-    Your own: workbench speedup improve --queries FILE.sql --data DIR --try spark.sql.shuffle.partitions=64 --out DIR
+    A setting of your own: workbench speedup improve --suite tpcds --scale 1 --try spark.sql.shuffle.partitions=64 --out
+    data/runs/tuned
     """
     from workbench.report.display import table
     from workbench.speedup import tables
