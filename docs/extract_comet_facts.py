@@ -18,7 +18,7 @@ import zipfile
 from collections import defaultdict
 from pathlib import Path
 
-from docs.extract_spark_functions import SIZES, UTF8, WIDE
+from docs.extract_spark_functions import read_constants
 from workbench.core.files import write_text
 
 OUT = Path(__file__).parents[1] / "workbench" / "speedup" / "comet_facts"
@@ -37,17 +37,7 @@ CLASS = re.compile(r"Class: org\.apache\.spark\.sql\.catalyst\.expressions\.(?:[
 
 def list_texts(code: bytes) -> list[str]:
     """Texts in the constants of a class file."""
-    texts, place, number = [], 10, 1
-    while number < int.from_bytes(code[8:10], "big"):
-        tag = code[place]
-        if tag == UTF8:
-            length = int.from_bytes(code[place + 1 : place + 3], "big")
-            texts.append(code[place + 3 : place + 3 + length].decode("utf-8", "replace"))
-            place += 3 + length
-        else:
-            place += 1 + SIZES[tag]
-        number += 2 if tag in WIDE else 1
-    return texts
+    return list(read_constants(code)[0].values())
 
 
 def list_spark_operators() -> set[str]:

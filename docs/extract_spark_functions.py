@@ -45,8 +45,8 @@ def list_classes(folder: Path) -> set[str]:
     return names
 
 
-def list_own_names(code: bytes) -> set[str]:
-    """Texts of a class file that may be its own name in a plan; none where it does not name itself."""
+def read_constants(code: bytes) -> tuple[dict[int, str], list[int]]:
+    """Texts in the constants of a class file, by number, and the numbers of those that its code uses as strings."""
     texts: dict[int, str] = {}
     used: list[int] = []
     place, number = 10, 1
@@ -61,6 +61,12 @@ def list_own_names(code: bytes) -> set[str]:
                 used.append(int.from_bytes(code[place + 1 : place + 3], "big"))
             place += 1 + SIZES[tag]
         number += 2 if tag in WIDE else 1
+    return texts, used
+
+
+def list_own_names(code: bytes) -> set[str]:
+    """Texts of a class file that may be its own name in a plan; none where it does not name itself."""
+    texts, used = read_constants(code)
     return {texts[at] for at in used if NAME.fullmatch(texts[at])} if "prettyName" in texts.values() else set()
 
 

@@ -142,7 +142,7 @@ def test_another_answer_is_refused_however_fast(search: Search) -> None:
     spark.wrong = {f"{A}=1"}
     found = search(spark, f"{A}=1")
     assert not found.is_improved
-    assert found.state.decisions[0].verdict.startswith("refused: a: wrong answer")
+    assert found.state.changes[0].verdict.startswith("refused: a: wrong answer")
 
 
 def test_of_values_of_one_setting_the_best_is_tried(search: Search) -> None:

@@ -30,19 +30,19 @@ def improve(settings: OptionValues, as_json: JsonFlag = False) -> None:
     from workbench.report.display import table
     from workbench.speedup import tables
     from workbench.speedup.config import ImproveConfig
-    from workbench.speedup.improvement.improvement import format_improvement, improve_suite
+    from workbench.speedup.improvement.improvement import improve_suite
 
     config = settings.build_model(ImproveConfig)
     found = improve_suite(config, say=lambda text: print_text(text, err=True))
-    decisions = tables.TRIED_CHANGES.frame([decision.model_dump() for decision in found.state.decisions])
+    changes = tables.TRIED_CHANGES.frame([change.model_dump() for change in found.state.changes])
 
     def print_improvement() -> None:
-        print_text("\n".join(format_improvement(found)))
-        if decisions.height:
-            print_block(table(decisions, tables.TRIED_CHANGES, caption="Changes that were tried", limit=40).text)
+        print_text("\n".join([found.answer, *found.reasons]))
+        if changes.height:
+            print_block(table(changes, tables.TRIED_CHANGES, caption="Changes that were tried", limit=40).text)
 
     document: dict[str, object] = {
-        "answer": format_improvement(found)[0],
+        "answer": found.answer,
         "verdict": found.verdict,
         "reasons": list(found.reasons),
         "improved": found.is_improved,
@@ -50,7 +50,7 @@ def improve(settings: OptionValues, as_json: JsonFlag = False) -> None:
         "ratio": found.state.ratio,
         "low": found.state.low,
         "high": found.state.high,
-        "changes": decisions.to_dicts(),
+        "changes": changes.to_dicts(),
         "left_out": found.state.left_out,
         "out": config.out,
     }

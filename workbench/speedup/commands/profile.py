@@ -11,7 +11,7 @@ from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
 from workbench.console.terminal import print_block, print_text
 from workbench.core.field_options import FieldOption
-from workbench.speedup.commands import RunFolder
+from workbench.speedup.commands import RunFolder, write_log_run
 
 if TYPE_CHECKING:
     from workbench.speedup.study import ProfileStudy
@@ -52,9 +52,7 @@ def profile(
     Example: workbench speedup profile sample:tpch_sf0.1
     """
     from workbench.core.errors import ConfigError
-    from workbench.eventlog.log_redaction import remove_secrets
     from workbench.eventlog.reader import read_event_logs
-    from workbench.runs import run_folder
     from workbench.speedup.config import ProfileConfig
     from workbench.speedup.study import study_profile
 
@@ -76,19 +74,8 @@ def profile(
     study = study_profile(read_event_logs(config.event_log), config)
     result = study.profile
     if out is not None:
-        # A URL may carry a user's name and password.
-        log = remove_secrets(config.event_log) if "://" in config.event_log else config.event_log
-        run = run_folder.start_run(
-            "speedup",
-            folder=out,
-            title="Profile",
-            config=config.model_dump() | {"event_log": log},
-            command="workbench speedup profile",
-        )
-        for declared, frame in study.tables():
-            run.write_table(declared, frame)
-        run.add_input(log)
-        run.conclude(result.verdict, result.reasons, result.answer, details=result.details)
+        frames, told = study.tables(), result.details
+        write_log_run(out, "profile", "Profile", config.model_dump(), frames, result, logs="event_log", details=told)
     document: dict[str, object] = {
         "answer": result.answer,
         "details": list(result.details),

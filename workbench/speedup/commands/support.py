@@ -8,7 +8,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.terminal import print_block, print_text
-from workbench.speedup.commands import RunFolder
+from workbench.speedup.commands import RunFolder, write_log_run
 
 if TYPE_CHECKING:
     from workbench.speedup.support.cpu_operators import CpuReport
@@ -28,9 +28,7 @@ def support(
 
     Example: workbench speedup support sample:tpch_sf0.1 --engine comet
     """
-    from workbench.eventlog.log_redaction import remove_secrets
     from workbench.eventlog.reader import read_event_logs
-    from workbench.runs import run_folder
     from workbench.speedup.attribution.application_profile import build_profile
     from workbench.speedup.support.cpu_operators import list_cpu_operators
     from workbench.speedup.support.engine_support import load_support
@@ -40,15 +38,9 @@ def support(
     facts = read_event_logs(event_log)
     result = list_cpu_operators(facts, build_profile(facts), supported)
     if out is not None:
-        log = remove_secrets(event_log) if "://" in event_log else event_log
-        config = {"event_log": log, "engine": supported.name}
-        run = run_folder.start_run(
-            "speedup", folder=out, title="Support", config=config, command="workbench speedup support"
-        )
-        run.write_table(CPU_OPERATORS, result.operators)
-        run.write_table(CPU_REASONS, result.by_reason)
-        run.add_input(log)
-        run.conclude(result.verdict, result.reasons, result.answer)
+        config = {"event_log": event_log, "engine": supported.name}
+        frames = [(CPU_OPERATORS, result.operators), (CPU_REASONS, result.by_reason)]
+        write_log_run(out, "support", "Support", config, frames, result, logs="event_log")
     document: dict[str, object] = {
         "answer": result.answer,
         "engine": result.engine,

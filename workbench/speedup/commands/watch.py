@@ -9,7 +9,7 @@ import typer
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
 from workbench.console.terminal import print_block, print_text
-from workbench.speedup.commands import RunFolder
+from workbench.speedup.commands import RunFolder, write_log_run
 
 if TYPE_CHECKING:
     from workbench.speedup.nightly.watch import Watch
@@ -35,8 +35,6 @@ def watch(
     Example: workbench speedup watch sample:nightly
     """
     from workbench.console.terminal import show_progress_count
-    from workbench.eventlog.log_redaction import remove_secrets
-    from workbench.runs import run_folder
     from workbench.speedup.config import WatchConfig
     from workbench.speedup.nightly.watch import watch_job
     from workbench.speedup.tables import NIGHT_CAUSES, NIGHTS
@@ -45,16 +43,10 @@ def watch(
     with show_progress_count("logs read") as progress:
         result = watch_job(config, progress=progress)
     if out is not None:
-        run = run_folder.start_run(
-            "speedup",
-            folder=out,
-            title="Watch",
-            config=config.model_dump() | {"logs": remove_secrets(config.logs)},
-            command="workbench speedup watch",
+        frames, told = [(NIGHTS, result.nights), (NIGHT_CAUSES, result.causes)], result.details
+        write_log_run(
+            out, "watch", "Watch", config.model_dump(), frames, result, logs="logs", details=told, digest=False
         )
-        run.write_table(NIGHTS, result.nights)
-        run.write_table(NIGHT_CAUSES, result.causes)
-        run.conclude(result.verdict, result.reasons, result.answer, details=result.details)
     document: dict[str, object] = {
         "answer": result.answer,
         "finding": result.finding,

@@ -10,7 +10,7 @@ from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import OptionValues, take_options_from
 from workbench.console.terminal import print_block, print_text
 from workbench.core.field_options import FieldOption
-from workbench.speedup.commands import RunFolder
+from workbench.speedup.commands import RunFolder, write_log_run
 
 if TYPE_CHECKING:
     from workbench.speedup.scenarios.estimate import ScenarioResult
@@ -35,9 +35,7 @@ def what_if(
 
     Example: workbench speedup what-if sample:tpch_sf0.1 --executors 2 --executors 4
     """
-    from workbench.eventlog.log_redaction import remove_secrets
     from workbench.eventlog.reader import read_event_logs
-    from workbench.runs import run_folder
     from workbench.speedup.config import ScenarioConfig
     from workbench.speedup.scenarios.estimate import study_scenarios
     from workbench.speedup.tables import CRITICAL_PATH, SCENARIOS
@@ -45,18 +43,8 @@ def what_if(
     config = OptionValues(settings | {"event_log": event_log}, settings.flags).build_model(ScenarioConfig)
     result = study_scenarios(read_event_logs(config.event_log), config)
     if out is not None:
-        log = remove_secrets(config.event_log) if "://" in config.event_log else config.event_log
-        run = run_folder.start_run(
-            "speedup",
-            folder=out,
-            title="What if",
-            config=config.model_dump() | {"event_log": log},
-            command="workbench speedup what-if",
-        )
-        run.write_table(SCENARIOS, result.scenarios)
-        run.write_table(CRITICAL_PATH, result.critical_path)
-        run.add_input(log)
-        run.conclude(result.verdict, result.reasons, result.answer, details=result.details)
+        frames, told = [(SCENARIOS, result.scenarios), (CRITICAL_PATH, result.critical_path)], result.details
+        write_log_run(out, "what-if", "What if", config.model_dump(), frames, result, logs="event_log", details=told)
     document: dict[str, object] = {
         "answer": result.answer,
         "details": list(result.details),

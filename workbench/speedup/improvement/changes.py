@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from pydantic import Field
 
+from workbench.core.schema import StrictModel
 from workbench.speedup.recording.recording_plan import parse_settings
 
 # Settings that a session may change while it runs; others need other JVMs.
 RUNTIME = "spark.sql."
+NOT_TRIED = "not tried"
 # Values around an advised one: where the best lies, advice only knows the order of magnitude.
 _AROUND = (0.25, 0.5, 2.0)
 _NUMBERS = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold")
 
 
-@dataclass(frozen=True)
-class Change:
-    """One setting and its value. `now`: The value of the run; null: Spark's default. `at_most_s`: Null if unknown."""
+class StatePart(StrictModel, frozen=False):
+    """A part of a search's state, which grows while it goes on."""
+
+
+class Change(StatePart):
+    """One setting with a value to try, and what its trials told. `now`: The value of the run; null: Spark's default."""
 
     setting: str
     value: str
     now: str | None
     why: str
-    at_most_s: float | None = None
+    screened: float | None = Field(default=None, description="Times as fast in the screening; null: not screened.")
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n_rounds: int = 0
+    verdict: str = NOT_TRIED
 
     @property
     def name(self) -> str:
@@ -41,12 +51,12 @@ def list_changes(advice: pl.DataFrame, tried: Sequence[str]) -> tuple[list[Chang
             left_out.append(f"{row['setting']}={row['value']}")
             continue
         for value in _list_values(row["setting"], row["value"]):
-            change = Change(row["setting"], value, row["now"], row["change"], row["at_most_s"])
+            change = Change(setting=row["setting"], value=value, now=row["now"], why=row["change"])
             if value != row["now"]:
                 found.setdefault((change.setting, value), change)
     for setting, value in parse_settings(tried).items():
         if setting.startswith(RUNTIME):
-            found.setdefault((setting, value), Change(setting, value, None, "asked for"))
+            found.setdefault((setting, value), Change(setting=setting, value=value, now=None, why="asked for"))
         else:
             left_out.append(f"{setting}={value}")
     return list(found.values()), left_out

@@ -7,7 +7,7 @@ first, against what is kept so far → a recording of both sides in fresh sessio
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,10 +17,10 @@ from pydantic import Field
 
 from workbench import stats
 from workbench.core import files, locks, signals
-from workbench.core.schema import StrictModel, read_model_file
+from workbench.core.schema import read_model_file
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.config import ImproveConfig, ProfileConfig
-from workbench.speedup.improvement.changes import list_changes
+from workbench.speedup.improvement.changes import NOT_TRIED, Change, StatePart, list_changes
 from workbench.speedup.improvement.trials import FINAL, NOW, Trial, run_trial
 from workbench.speedup.recording import recorder, recording_plan
 from workbench.speedup.recording.recording_plan import RecordingPlan
@@ -37,29 +37,10 @@ LEVEL = 0.99
 MIN_GAIN = 1.02
 
 
-class _StatePart(StrictModel, frozen=False):
-    """What is written down while it grows."""
-
-
-class Decision(_StatePart):
-    """A change that was tried against what was kept before it."""
-
-    setting: str
-    value: str
-    now: str | None
-    why: str
-    screened: float | None = Field(default=None, description="Times as fast in the screening; null: not screened.")
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n_rounds: int = 0
-    verdict: str = "not tried"
-
-
-class ImproveState(_StatePart):
+class ImproveState(StatePart):
     """What is known so far, in the folder; a search that was stopped goes on from it."""
 
-    decisions: list[Decision] = Field(default_factory=list)
+    changes: list[Change] = Field(default_factory=list)
     screened: bool = False
     kept: dict[str, str] = Field(default_factory=dict)
     left_out: list[str] = Field(default_factory=list)
@@ -76,7 +57,6 @@ class Improvement:
 
     state: ImproveState
     reasons: tuple[str, ...]
-    before_s: float | None = None
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:
@@ -87,6 +67,17 @@ class Improvement:
     def is_improved(self) -> bool:
         """Whether fresh sessions showed it, with the same answers."""
         return self.state.proven == "FASTER" and bool(self.state.kept)
+
+    @property
+    def answer(self) -> str:
+        """What is proven, in one sentence."""
+        state = self.state
+        if self.is_improved:
+            kept = ", ".join(f"{name}={value}" for name, value in state.kept.items())
+            return f"{state.ratio:.2f}x as fast ({state.low:.2f} to {state.high:.2f}) with {kept}."
+        if self.reasons:
+            return f"Not at its end: {self.reasons[0]}."
+        return "No change is proven to make this suite faster."
 
 
 def improve_suite(config: ImproveConfig, *, say: Say) -> Improvement:
@@ -131,24 +122,20 @@ def _search(config: ImproveConfig, state: ImproveState, keep_state: Callable[[],
     if not state.screened:
         log = str(next(recorded.iterate_logs())[2])
         study = study_profile(read_event_logs(log), ProfileConfig(event_log=log))
-        changes, state.left_out = list_changes(study.advice, config.tries)
-        state.decisions = [
-            Decision(setting=change.setting, value=change.value, now=change.now, why=change.why) for change in changes
-        ]
-        if changes:
-            say(f"{len(changes)} changes, {SCREEN_ROUNDS} rounds each")
-            arms: dict[str, dict[str, str]] = {NOW: {}} | {
-                change.name: {change.setting: change.value} for change in changes
-            }
+        state.changes, state.left_out = list_changes(study.advice, config.tries)
+        if state.changes:
+            say(f"{len(state.changes)} changes, {SCREEN_ROUNDS} rounds each")
+            arms: dict[str, dict[str, str]] = {NOW: {}}
+            arms |= {change.name: {change.setting: change.value} for change in state.changes}
             _note_screening(state, run_trial(prepared, arms, SCREEN_ROUNDS, timeout_s=timeout_s))
         state.screened = True
     if not keep_state():
         return ["the budget of time ended after the screening"]
-    for decision in _list_promising(state):
-        if decision.verdict != "not tried":
+    for change in _list_promising(state):
+        if change.verdict != NOT_TRIED:
             continue
-        say(f"{decision.setting}={decision.value}, {decision.screened:.2f}x in the screening")
-        _decide(prepared, state, decision, timeout_s)
+        say(f"{change.name}, {change.screened:.2f}x in the screening")
+        _decide(prepared, state, change, timeout_s)
         if not keep_state():
             return ["the budget of time ended before all changes were tried"]
     if state.kept and not state.proven:
@@ -159,29 +146,27 @@ def _search(config: ImproveConfig, state: ImproveState, keep_state: Callable[[],
 
 def _note_screening(state: ImproveState, trial: Trial) -> None:
     usual = trial.list_totals(NOW)
-    for decision in state.decisions:
-        name = f"{decision.setting}={decision.value}"
-        if name in trial.wrong:
-            decision.verdict = f"refused: {trial.wrong[name]}"
+    for change in state.changes:
+        if change.name in trial.wrong:
+            change.verdict = f"refused: {trial.wrong[change.name]}"
         else:
-            ratios = [one / two for one, two in zip(usual, trial.list_totals(name), strict=True)]
-            decision.screened = median(ratios)
+            change.screened = median(one / two for one, two in zip(usual, trial.list_totals(change.name), strict=True))
 
 
-def _list_promising(state: ImproveState) -> list[Decision]:
+def _list_promising(state: ImproveState) -> list[Change]:
     """Changes that seemed faster, the best of each setting, best first."""
-    best: dict[str, Decision] = {}
-    for decision in state.decisions:
-        seen = best.get(decision.setting)
-        if decision.screened is not None and (seen is None or decision.screened > (seen.screened or 0.0)):
-            best[decision.setting] = decision
-    chosen = [decision for decision in best.values() if (decision.screened or 0.0) >= MIN_SCREENED]
-    return sorted(chosen, key=lambda decision: -(decision.screened or 0.0))
+    best: dict[str, Change] = {}
+    for change in state.changes:
+        seen = best.get(change.setting)
+        if change.screened is not None and (seen is None or change.screened > (seen.screened or 0.0)):
+            best[change.setting] = change
+    chosen = [change for change in best.values() if (change.screened or 0.0) >= MIN_SCREENED]
+    return sorted(chosen, key=lambda change: -(change.screened or 0.0))
 
 
-def _decide(prepared: RecordingPlan, state: ImproveState, decision: Decision, timeout_s: float) -> None:
+def _decide(prepared: RecordingPlan, state: ImproveState, change: Change, timeout_s: float) -> None:
     """Try one change against what is kept; it is kept if it is FASTER."""
-    arms: Mapping[str, Mapping[str, str]] = {NOW: state.kept, IMPROVED: state.kept | {decision.setting: decision.value}}
+    arms: Mapping[str, Mapping[str, str]] = {NOW: state.kept, IMPROVED: state.kept | {change.setting: change.value}}
 
     def judge(trial: Trial) -> stats.Verdict:
         found = trial.compare(NOW, IMPROVED, LEVEL)
@@ -189,10 +174,10 @@ def _decide(prepared: RecordingPlan, state: ImproveState, decision: Decision, ti
 
     trial = run_trial(prepared, arms, MAX_ROUNDS, is_enough=lambda trial: judge(trial) in FINAL, timeout_s=timeout_s)
     found = trial.compare(NOW, IMPROVED, LEVEL)
-    decision.ratio, decision.low, decision.high, decision.n_rounds = found.estimate, found.low, found.high, found.n
-    decision.verdict = judge(trial) if IMPROVED not in trial.wrong else f"refused: {trial.wrong[IMPROVED]}"
-    if decision.verdict == "FASTER" and (found.estimate or 0.0) >= MIN_GAIN:
-        state.kept[decision.setting] = decision.value
+    change.ratio, change.low, change.high, change.n_rounds = found.estimate, found.low, found.high, found.n
+    change.verdict = judge(trial) if IMPROVED not in trial.wrong else f"refused: {trial.wrong[IMPROVED]}"
+    if change.verdict == "FASTER" and (found.estimate or 0.0) >= MIN_GAIN:
+        state.kept[change.setting] = change.value
 
 
 def _prove(config: ImproveConfig, state: ImproveState, say: Say) -> None:
@@ -224,7 +209,7 @@ def _write_patch(out: Path, state: ImproveState) -> None:
     """Lines for spark-defaults.conf with what is proven, and those that take it back."""
     if state.proven != "FASTER":
         return
-    now: dict[str, str | None] = {decision.setting: decision.now for decision in state.decisions}
+    now: dict[str, str | None] = {change.setting: change.now for change in state.changes}
     patch = [f"{name} {value}" for name, value in state.kept.items()]
     undo = [
         f"{name} {now[name]}" if now.get(name) is not None else f"# remove {name}: it was not set"
@@ -232,16 +217,3 @@ def _write_patch(out: Path, state: ImproveState) -> None:
     ]
     files.write_text(out / PATCH_FILE, "\n".join(patch) + "\n")
     files.write_text(out / UNDO_FILE, "\n".join(undo) + "\n")
-
-
-def format_improvement(found: Improvement) -> Sequence[str]:
-    """The result as lines."""
-    state = found.state
-    if found.is_improved:
-        changes = ", ".join(f"{name}={value}" for name, value in state.kept.items())
-        opening = f"{state.ratio:.2f}x as fast ({state.low:.2f} to {state.high:.2f}) with {changes}."
-    elif found.reasons:
-        opening = f"Not at its end: {found.reasons[0]}."
-    else:
-        opening = "No change is proven to make this suite faster."
-    return [opening, *found.reasons]

@@ -171,8 +171,3 @@ def build_night_rows(runs: Sequence[JobRun], roles: Mapping[str, str]) -> list[d
         }
         for run in runs
     ]
-
-
-def load_facts(run: JobRun) -> EventLogFacts:
-    """The tables of a run's log."""
-    return read_event_logs(run.log)

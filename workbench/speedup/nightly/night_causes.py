@@ -109,7 +109,7 @@ class _Replay:
     def sum_task_s(self, name: str) -> float:
         """Task time of a query as it is now."""
         of_query = (step.tasks for step in self.steps if step.tasks is not None and self.find_name(step) == name)
-        return sum(map(_sum_task_ms, of_query)) / 1e3
+        return sum(sum(tasks.times_ms) for tasks in of_query) / 1e3
 
 
 def book_causes(last: Night, usual: Night, changed_settings: Sequence[str]) -> list[dict[str, Any]]:
@@ -252,7 +252,3 @@ def _set_times(step: Step, times_ms: tuple[float, ...]) -> Step:
 
 def _multiply(times_ms: Iterable[float], factor: float) -> tuple[float, ...]:
     return tuple(time_ms * factor for time_ms in times_ms)
-
-
-def _sum_task_ms(tasks: StageTasks) -> float:
-    return sum(tasks.times_ms)

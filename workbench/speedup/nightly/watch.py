@@ -11,14 +11,13 @@ import polars as pl
 
 from workbench.core.errors import InputError
 from workbench.core.formats import fit_answer, format_items
-from workbench.eventlog.reader import Progress
+from workbench.eventlog.reader import Progress, read_event_logs
 from workbench.speedup import tables
 from workbench.speedup.config import WatchConfig
 from workbench.speedup.nightly.job_runs import (
     JobRun,
     build_night_rows,
     list_changed_settings,
-    load_facts,
     read_job_runs,
 )
 from workbench.speedup.nightly.night_causes import TASKS, UNEXPLAINED, book_causes, build_night
@@ -129,7 +128,7 @@ def judge_runs(runs: Sequence[JobRun], *, nights_per_alarm: float) -> Watch:
         else:
             usual = _find_usual_run(counted, change.usual_s)
             roles[usual.log] = USUAL_NIGHT
-            nights = [build_night(load_facts(run)) for run in (last, usual)]
+            nights = [build_night(read_event_logs(run.log)) for run in (last, usual)]
             causes = book_causes(nights[0], nights[1], list_changed_settings(last, counted))
             explained = sum(row["share"] or 0.0 for row in causes if row["cause"] not in UNEXPLAINED)
             change = change.judge_explained(explained)

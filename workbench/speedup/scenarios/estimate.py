@@ -18,6 +18,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import fit_answer, format_number
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import tables
+from workbench.speedup.attribution.executor_time import MS_PER_H
 from workbench.speedup.config import ScenarioConfig
 from workbench.speedup.scenarios.scenario import AS_RECORDED, ENDLESS, Scenario, is_shuffled, list_scenarios
 from workbench.speedup.scenarios.task_graph import QUERY, START, Step, TaskGraph, build_task_graph
@@ -28,7 +29,6 @@ MAX_OWN_ERROR = 0.03
 # Parts of the interval, for 90 %: of the wall time, and of the seconds that a scenario changes.
 RUN_SHARE, CHANGE_SHARE = 0.07, 0.15
 LEVEL = 0.9
-MS_PER_H = 3.6e6
 FASTER, SLOWER, NO_DIFFERENCE, UNKNOWN = "faster", "slower", "no difference shown", "not known"
 
 
@@ -116,6 +116,8 @@ class Replayer:
     def __init__(self, graph: TaskGraph) -> None:
         self.graph = graph
         self.own = replay_steps(graph.steps, graph.executors)
+        # Advice and scenarios ask for the same; by the scenario without its name.
+        self._estimates_ms: dict[tuple[Scenario, bool], float | None] = {}
 
     @property
     def own_error(self) -> float | None:
