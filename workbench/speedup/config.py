@@ -49,6 +49,9 @@ class ScenarioConfig(StrictModel):
     no_stragglers: bool = Field(
         default=False, description="Give tasks that took far longer for no more rows the median's time."
     )
+    broadcast: bool = Field(
+        default=False, description="Send the smaller side of joins to all executors, in place of sorting both."
+    )
     price_per_executor_h: float | None = Field(
         default=None,
         ge=0,
@@ -128,11 +131,14 @@ class FleetConfig(_FleetSettings):
     """Settings of the notebook that ranks applications with factors."""
 
     FORM_GROUPS: ClassVar[tuple[FieldGroup, ...]] = (
-        FieldGroup("Prices", ("price_baseline_per_h", "price_candidate_per_h", "currency")),
+        FieldGroup("Prices", ("price_baseline_per_h", "price_candidate_per_h", "price_of", "currency")),
         FieldGroup("More settings", ("factors_file", "baseline", "candidate", "set_factors", "top_operators", "level")),
     )
 
     currency: str = Field(default="", description="Name of the prices' currency, such as EUR.")
+    price_of: Literal["cluster", "executor"] = added_field(
+        "cluster", "What the prices are of: the cluster from start to end, or each executor while it is there."
+    )
 
 
 class NotebookConfig(_FleetSettings, ProfileConfig, PairConfig):
@@ -282,6 +288,9 @@ class ImproveConfig(_SuiteConfig):
         default=[], description="Setting to try, key=value, besides those of the advice; repeatable."
     )
     budget_s: float = Field(default=900.0, gt=0, description="Time after which no other change is tried.")
+    ledger: Path | None = Field(
+        default=None, description="Ledger of forecasts in which the proven gain of each query is kept."
+    )
     session_timeout_s: float = Field(default=3600.0, gt=0, description="A session that takes longer is killed.")
 
 

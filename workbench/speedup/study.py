@@ -251,6 +251,7 @@ def build_study(config: PairConfig | FleetConfig | ProfileConfig, run: Run) -> S
             candidate_price_per_h=config.price_candidate_per_h,
             level=config.level,
             currency=config.currency if isinstance(config, FleetConfig) else "",
+            price_of=config.price_of if isinstance(config, FleetConfig) else "cluster",
         )
         pair: Pair | None = None
         if config.factors_file:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.conftest import SAMPLES
@@ -13,6 +15,7 @@ from tests.worlds.spark_run import World
 from tests.worlds.spark_weeks import draw_night
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.advice.advice_rules import build_advice
+from workbench.speedup.advice.repeated_results import measure_repeated_results
 from workbench.speedup.attribution.application_profile import build_profile
 from workbench.speedup.config import ProfileConfig
 from workbench.speedup.scenarios.estimate import Replayer
@@ -95,3 +98,18 @@ def test_chosen_queries_and_broken_logs_get_no_advice(tmp_path: Path) -> None:
     cut = read_event_logs(draw_world(4, ["cut_tail"]).write(tmp_path))
     study = study_profile(cut, ProfileConfig(event_log="x"))
     assert (study.advice.height, study.scenarios.height) == (0, 0)
+
+
+def test_what_queries_compute_alike_is_to_be_cached_and_a_second_pass_is_not() -> None:
+    facts = read_event_logs(SAMPLES / "eventlogs" / "tpch_sf0.1.zstd")
+    # Queries of TPC-H that run three times each; none computes what another does.
+    assert measure_repeated_results(facts) is None
+    # As if the second run of q3 asked for more rows of the same result.
+    again = facts.sql_executions.filter(description="q3 pass 1")
+    is_last = (pl.col("sql_id") == again["sql_id"][0]) & pl.col("simple_string").str.contains("TakeOrdered")
+    text = pl.when(is_last).then(pl.col("simple_string").str.replace("limit=10", "limit=20"))
+    changed = facts.plan_nodes.with_columns(simple_string=text.otherwise(pl.col("simple_string")))
+    found = measure_repeated_results(replace(facts, plan_nodes=changed))
+    assert found is not None
+    assert found.n_queries == 1
+    assert 0.3 * again["duration_ms"][0] / 1e3 < found.wall_s < again["duration_ms"][0] / 1e3

@@ -196,6 +196,22 @@ def test_cost_follows_time_and_prices(model: FactorModel, logs: Measured) -> Non
     assert row["saved_cost_low"] < row["saved_cost"] < row["saved_cost_high"]
 
 
+def test_cost_by_executor_counts_only_their_own_time(model: FactorModel, logs: Measured) -> None:
+    terms = QualificationTerms(baseline_price_per_h=2.0, candidate_price_per_h=4.0, price_of="executor")
+
+    def qualify(executor_h: float | None) -> dict[str, Any]:
+        fleet = frame(application(SESSION) | {"executor_h": executor_h})
+        return qualify_applications(model, fleet, logs, terms).applications.row(0, named=True)
+
+    row = qualify(0.5)
+    assert row["baseline_cost"] == pytest.approx(1.0)
+    # The candidate has as many executors on average.
+    assert row["predicted_cost"] == pytest.approx(0.5 / row["ratio"] * 4.0)
+    unknown = qualify(None)
+    assert unknown["saved_cost"] is None
+    assert "no cost: its executors are not known" in unknown["reason"]
+
+
 def test_what_if_changes_one_operator(model: FactorModel, logs: Measured) -> None:
     before = predict_by_term(model, logs).filter(pl.col("operator") == "Exchange")
     after = predict_by_term(model, logs, overrides={"Exchange": float(before["factor"][0]) * 2})

@@ -13,6 +13,7 @@ import pytest
 
 from tests.speedup.recording.recordings import FACTS, LOG, QUERIES
 from workbench.core.errors import RunFailedError
+from workbench.forecasts.ledger import read_ledger
 from workbench.speedup.config import ImproveConfig
 from workbench.speedup.improvement import improvement, trial_session
 from workbench.speedup.improvement.changes import list_changes
@@ -29,15 +30,24 @@ COLUMNS = [["n", "int"]]
 class SimulatedSpark:
     """Stands in for a session's process: each query takes 1 s, times the effect of each setting, times noise."""
 
-    def __init__(self, effects: Mapping[str, float], *, seed: int = 0, noise: float = 0.03) -> None:
+    def __init__(
+        self,
+        effects: Mapping[str, float],
+        *,
+        seed: int = 0,
+        noise: float = 0.03,
+        by_query: Mapping[str, float] | None = None,
+    ) -> None:
         self.effects, self.noise, self.draw = effects, noise, np.random.default_rng(seed)
+        self.by_query = by_query or {}
+        self.screened: list[list[str]] = []
         self.wrong: set[str] = set()
         self.n_sessions = 0
         self.before: Callable[[int], None] = lambda number: None
 
-    def time_query(self, settings: Mapping[str, str]) -> float:
+    def time_query(self, query: str, settings: Mapping[str, str]) -> float:
         slower = np.prod([self.effects.get(f"{name}={value}", 1.0) for name, value in settings.items()])
-        return float(slower * np.exp(self.draw.normal(0, self.noise)))
+        return float(self.by_query.get(query, 1.0) * slower * np.exp(self.draw.normal(0, self.noise)))
 
     def __call__(
         self,
@@ -58,7 +68,7 @@ class SimulatedSpark:
         for number, order in enumerate(plan.orders, 1):
             for position, query in enumerate(order, 1):
                 row = {"pass": number, "position": position, "query": query, "status": "ok", "n_rows": 1, "error": None}
-                rows.append(row | {"duration_s": self.time_query(plan.settings)})
+                rows.append(row | {"duration_s": self.time_query(query, plan.settings)})
                 on_execution(rows[-1])
                 if number == 1:
                     lines.append({"query": query, **self._answer(plan.settings)})
@@ -71,6 +81,7 @@ class SimulatedSpark:
         self, plan: trial_session.TrialPlan, folder: Path, on_execution: Callable[[dict[str, Any]], None]
     ) -> session_process.SessionEnd:
         lines = []
+        self.screened.append(sorted(plan.orders[0]))
         for number in range(plan.n_rounds + 1):
             for position, (arm, settings) in enumerate(plan.arms.items(), 1):
                 for query in plan.orders[0]:
@@ -82,13 +93,14 @@ class SimulatedSpark:
                         "status": "ok",
                         "error": None,
                     }
-                    on_execution(row | {"duration_s": self.time_query(settings)})
+                    on_execution(row | {"duration_s": self.time_query(query, {**plan.settings, **settings})})
                     if not number:
                         lines.append({"query": query, "arm": arm, **self._answer(settings)})
             if (folder / trial_session.STOP_FILE).exists():
                 break
         (folder / query_session.ANSWERS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return session_process.SessionEnd([], {}, None)
+        defaults = {name: "0" if name != C else None for arm in plan.arms.values() for name in arm}
+        return session_process.SessionEnd([], {"defaults": defaults}, None)
 
     def _answer(self, settings: Mapping[str, str]) -> dict[str, Any]:
         is_wrong = any(f"{name}={value}" in self.wrong for name, value in settings.items())
@@ -142,7 +154,8 @@ def test_another_answer_is_refused_however_fast(search: Search) -> None:
     spark.wrong = {f"{A}=1"}
     found = search(spark, f"{A}=1")
     assert not found.is_improved
-    assert found.state.changes[0].verdict.startswith("refused: a: wrong answer")
+    assert found.state.changes[0].verdict.startswith("refused: ")
+    assert "wrong answer" in found.state.changes[0].verdict
 
 
 def test_of_values_of_one_setting_the_best_is_tried(search: Search) -> None:
@@ -178,13 +191,48 @@ def test_a_budget_that_ends_is_a_reason_and_more_of_it_goes_on(search: Search) -
     assert search(spark, f"{A}=1", budget_s=900).is_improved
 
 
-def test_settings_of_other_machines_are_left_out_and_numbers_get_values_around_them() -> None:
+def test_numbers_get_values_around_them_and_memory_a_session_of_its_own() -> None:
     def row(setting: str, value: str, now: str) -> dict[str, Any]:
         told = {"change": "c", "at_most_s": 1.0, "at_most_share": 0.1, "rests_on": "r", "not_when": "n", "source": "s"}
         return told | {"setting": setting, "value": value, "now": now}
 
     advice = ADVICE.frame([row("spark.executor.memory", "4g", "2g"), row("spark.sql.shuffle.partitions", "100", "200")])
-    changes, left_out = list_changes(advice, [f"{A}=x", "spark.driver.memory=8g"])
-    assert left_out == ["spark.executor.memory=4g", "spark.driver.memory=8g"]
+    changes = list_changes(advice, [f"{A}=x"], ["spark.sql.shuffle.partitions=200", "spark.ui.enabled=false"])
     # Twice the advised value is what the run had.
-    assert [change.value for change in changes] == ["100", "25", "50", "x"]
+    assert [change.value for change in changes] == ["4g", "100", "25", "50", "x", "default"]
+    assert [change.needs_session for change in changes] == [True, False, False, False, False, False]
+
+
+def test_what_is_set_is_tried_at_the_default_that_spark_tells(search: Search, tmp_path: Path) -> None:
+    spark = SimulatedSpark({f"{A}=bad": 1.5, f"{A}=default": 1.0, f"{A}=0": 1.0})
+    found = search(spark, conf=[f"{A}=bad", f"{C}=1"])
+    assert found.state.kept == {A: "0"}
+    assert [change.verdict for change in found.state.changes] == ["FASTER", "refused: Spark has no default"]
+    assert (tmp_path / "out" / UNDO_FILE).read_text() == f"{A} bad\n"
+
+
+def test_memory_is_tried_in_sessions_of_its_own_on_top_of_what_is_kept(search: Search, tmp_path: Path) -> None:
+    memory = "spark.driver.memory"
+    spark = SimulatedSpark({f"{A}=1": 0.8, f"{memory}=8g": 0.7, "spark.speculation=true": 1.0})
+    found = search(spark, f"{memory}=8g", f"{A}=1", "spark.speculation=true")
+    assert found.state.kept == {A: "1", memory: "8g"}
+    assert found.state.ratio == pytest.approx(1 / (0.8 * 0.7), rel=0.05)
+    assert [change.n_rounds for change in found.state.changes if change.needs_session] == [5, 5]
+
+
+def test_gains_are_kept_as_forecasts_with_the_range_of_one_more_run(search: Search, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    search(SimulatedSpark({f"{A}=1": 0.8}), f"{A}=1", ledger=ledger)
+    forecasts = read_ledger(ledger).forecasts.values()
+    assert {one.subject for one in forecasts} == {"query a", "query b", "query c"}
+    for one in forecasts:
+        assert one.note == f"settings: {A}=1"
+        assert one.low < 1.25 < one.high
+    assert search(SimulatedSpark({}), f"{B}=1", out="none", ledger=tmp_path / "none.jsonl").state.kept == {}
+    assert not (tmp_path / "none.jsonl").exists()
+
+
+def test_a_slice_of_long_queries_is_screened_and_all_of_them_decide(search: Search) -> None:
+    spark = SimulatedSpark({f"{A}=1": 0.8}, by_query={"a": 9.0})
+    assert search(spark, f"{A}=1").is_improved
+    assert spark.screened == [["a"], ["a", "b", "c"]]

@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from tests.conftest import SAMPLES
 from tests.worlds.spark_run import World
 from tests.worlds.spark_weeks import draw_night
+from workbench.core.errors import ConfigError
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.command import app
-from workbench.speedup.scenarios.estimate import FASTER, NO_DIFFERENCE, Replayer, estimate_scenarios, find_interval
+from workbench.speedup.config import ScenarioConfig
+from workbench.speedup.scenarios.estimate import (
+    FASTER,
+    NO_DIFFERENCE,
+    Replayer,
+    estimate_scenarios,
+    find_interval,
+    study_scenarios,
+)
 from workbench.speedup.scenarios.scenario import (
     ENDLESS,
     Scenario,
@@ -22,6 +32,7 @@ from workbench.speedup.scenarios.scenario import (
     list_scenarios,
     split_anew,
 )
+from workbench.speedup.scenarios.spared_work import find_broadcast_work
 from workbench.speedup.scenarios.task_graph import StageTasks, TaskGraph, build_task_graph
 
 RUNNER = CliRunner()
@@ -133,3 +144,22 @@ def test_the_command_writes_its_tables_and_refuses_settings_without_effect(tmp_p
     refused = RUNNER.invoke(app, ["what-if", LOG, "--partitions", "8"])
     assert refused.exception is not None
     assert "adaptive execution chooses the partitions" in str(refused.exception)
+
+
+def test_broadcast_spares_at_least_sorts_and_exchanges_and_at_most_the_join_too() -> None:
+    facts = read_event_logs(LOG)
+    work = find_broadcast_work(facts)
+    assert work
+    assert all(0 <= one.least <= one.most <= 1 for one in work)
+    joins = facts.plan_nodes.filter("is_final", node_name="SortMergeJoin")["sql_id"].unique()
+    stages = facts.stages.filter(pl.col("sql_id").is_in(joins.implode()))["stage_id"].to_list()
+    assert {one.stage_id for one in work} <= set(stages)
+    result = estimate_scenarios(Replayer(build_task_graph(facts)), [Scenario("broadcast", spared=work)])
+    row = result.scenarios.row(1, named=True)
+    assert row["low_s"] < row["wall_s"] < result.scenarios["wall_s"][0]
+
+
+def test_a_log_without_such_joins_has_nothing_to_broadcast() -> None:
+    log = str(SAMPLES / "eventlogs" / "failing.zstd")
+    with pytest.raises(ConfigError, match="no shuffled join has a side that can be broadcast"):
+        study_scenarios(read_event_logs(log), ScenarioConfig(event_log=log, broadcast=True))

@@ -17,7 +17,8 @@ import polars as pl
 from workbench.core.formats import format_bytes
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import tables
-from workbench.speedup.advice.join_sides import list_small_sides
+from workbench.speedup.advice.join_sides import MAX_BROADCAST_BYTES, list_small_sides
+from workbench.speedup.advice.repeated_results import measure_repeated_results
 from workbench.speedup.attribution.application_profile import Profile
 from workbench.speedup.attribution.application_time import parse_size, read_properties, read_session_settings
 from workbench.speedup.scenarios.estimate import Replayer, find_interval
@@ -30,7 +31,7 @@ PARQUET = DOCS + "sql-data-sources-parquet.html"
 ARROW = DOCS + "api/python/tutorial/sql/arrow_pandas.html"
 # Less is not told: a share of the wall time, and seconds.
 MIN_SHARE, MIN_S = 0.02, 0.5
-MAX_BROADCAST_BYTES, MIN_LARGE_BROADCAST_BYTES = 256 << 20, 128 << 20
+MIN_LARGE_BROADCAST_BYTES = 128 << 20
 # Rows grow when they are unpacked, and a little more than today's must fit tomorrow.
 SIZE_MARGIN = 1.2
 PARTITION_BYTES = 64 << 20
@@ -369,6 +370,17 @@ def _advise_files(log: _Log) -> Iterator[Advice]:
         )
 
 
+def _advise_caching(log: _Log) -> Iterator[Advice]:
+    if (repeated := measure_repeated_results(log.facts)) is not None:
+        yield Advice(
+            f"Cache or store what {repeated.n_queries} queries compute again",
+            repeated.wall_s,
+            "time of the operators that an earlier query ran alike",
+            "Storing and reading it takes as long, or it needs the memory that joins have now.",
+            SQL_TUNING,
+        )
+
+
 def _advise_executors(log: _Log) -> Iterator[Advice]:
     """More executors where they help, fewer where they cost without helping."""
     graph = log.graph
@@ -432,6 +444,7 @@ RULES = (
     _advise_large_broadcasts,
     _advise_python,
     _advise_files,
+    _advise_caching,
     _advise_executors,
     _advise_waiting,
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import polars as pl
 
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup.engines import strip_suffix
 
+# Larger sides are not broadcast.
+MAX_BROADCAST_BYTES = 256 << 20
 _SHUFFLED_JOINS = ("SortMergeJoin", "ShuffledHashJoin")
 # Types of joins by which sides may be the broadcast one; a full outer join has none. Source: Spark's own rule,
 # spark.apache.org/docs/latest/sql-performance-tuning.html
@@ -18,11 +21,16 @@ _ANY, _RIGHT, _LEFT = ("Inner", "Cross"), ("LeftOuter", "LeftSemi", "LeftAnti", 
 
 @dataclass(frozen=True)
 class JoinSide:
-    """The smaller side of a shuffled join that may be broadcast: bytes of its rows as shuffled."""
+    """The smaller side of a shuffled join that may be broadcast: bytes of its rows as shuffled.
+
+    `exchange_id`: Its exchange. `spared_ids`: Nodes that a broadcast leaves out: the other one's exchange, all sorts.
+    """
 
     sql_id: int
     node_id: int
     size_bytes: int
+    exchange_id: int
+    spared_ids: frozenset[int]
 
 
 def list_small_sides(facts: EventLogFacts) -> Iterator[JoinSide]:
@@ -45,25 +53,27 @@ def list_small_sides(facts: EventLogFacts) -> Iterator[JoinSide]:
             sides = children.get(node_id, [])
             if strip_suffix(row["node_name"]) not in _SHUFFLED_JOINS or len(sides) != 2:
                 continue
-            exchanges = [_find_exchange(side, rows, children) for side in sides]
+            paths = [_find_exchange(side, rows, children) for side in sides]
             allowed = [
-                sizes[sql_id, exchange]
-                for exchange, kinds in zip(exchanges, ((*_ANY, *_LEFT), (*_ANY, *_RIGHT)), strict=True)
-                if exchange is not None and (sql_id, exchange) in sizes and _is_type(row["simple_string"], kinds)
+                (sizes[sql_id, path[-1]], path[-1])
+                for path, kinds in zip(paths, ((*_ANY, *_LEFT), (*_ANY, *_RIGHT)), strict=True)
+                if path and (sql_id, path[-1]) in sizes and _is_type(row["simple_string"], kinds)
             ]
             if allowed:
-                yield JoinSide(int(str(sql_id)), node_id, min(allowed))
+                size_bytes, exchange = min(allowed)
+                spared = frozenset(chain(*paths)) - {exchange}
+                yield JoinSide(int(str(sql_id)), node_id, size_bytes, exchange, spared)
 
 
-def _find_exchange(node_id: int, rows: dict[int, dict[str, object]], children: dict[int, list[int]]) -> int | None:
-    """The exchange that a side of a join comes from, through operators with one input; null if it comes from others."""
-    at = node_id
-    while not str(rows[at]["node_name"]).startswith("Exchange"):
-        inputs = children.get(at, [])
+def _find_exchange(node_id: int, rows: dict[int, dict[str, object]], children: dict[int, list[int]]) -> list[int]:
+    """The nodes down to the exchange that a side of a join comes from; empty if it comes from several."""
+    path = [node_id]
+    while not str(rows[path[-1]]["node_name"]).startswith("Exchange"):
+        inputs = children.get(path[-1], [])
         if len(inputs) != 1:
-            return None
-        at = inputs[0]
-    return at
+            return []
+        path.append(inputs[0])
+    return path
 
 
 def _is_type(text: str | None, kinds: tuple[str, ...]) -> bool:

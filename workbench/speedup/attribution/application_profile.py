@@ -24,10 +24,9 @@ from workbench.speedup.attribution.application_time import (
     ApplicationTime,
     find_extreme_ms,
     read_application_time,
-    read_session_settings,
 )
 from workbench.speedup.attribution.executions import TIME_TYPES
-from workbench.speedup.attribution.executor_time import NO_EXECUTOR_TIME, ExecutorTime, measure_executor_time
+from workbench.speedup.attribution.executor_time import ExecutorTime, measure_executors
 from workbench.speedup.attribution.profile_findings import MIN_SHARE, OUTSIDE, build_findings, iterate_wordings
 from workbench.speedup.attribution.time_pieces import (
     AROUND,
@@ -187,7 +186,7 @@ def build_profile(
     zero_ms = application["start_time_ms"] or find_extreme_ms(log_facts, EVENTS, latest=False) or 0
     time = read_application_time(log_facts)
     measured = measure_log_times(log_facts, "log", "log", log_id=log_facts.logs["log_id"][0])
-    exclusive = _build_exclusive_times(log_facts, measured)
+    exclusive = build_exclusive_times(log_facts, measured)
     wall = time.account(log_facts)
     log_books = list_log_books(log_facts, wall, time.start_ms, time.end_ms)
     if sql_ids:
@@ -202,7 +201,7 @@ def build_profile(
     coverage = _build_coverage(log_facts, spans)
     failures = _count_failures(log_facts, zero_ms)
     books = build_books([*log_books, *_list_time_books(log_facts, spans, exclusive, coverage)])
-    there = _measure_executors(log_facts, time, books)
+    there = measure_executors(log_facts, time, books)
     overview = _build_overview(log_facts, application, time, spans, queries, books, there, price_per_executor_h)
     reasons = _list_invalid_reasons(log_facts, application, time, books)
     plans = measured.executions.select("sql_id", "plan")
@@ -276,7 +275,7 @@ def _select_queries(facts: EventLogFacts, sql_ids: Sequence[int]) -> EventLogFac
     )
 
 
-def _build_exclusive_times(facts: EventLogFacts, measured_log: Measured) -> pl.DataFrame:
+def build_exclusive_times(facts: EventLogFacts, measured_log: Measured) -> pl.DataFrame:
     """Build table EXCLUSIVE_TIMES of all SQL executions of a log."""
     measured = measured_log.include_first_runs()
     # Failed queries have prices of their own, so that the others' are those that `workbench speedup explain` prints.
@@ -336,7 +335,7 @@ def _select_exclusive_times(exclusive: pl.DataFrame, facts: EventLogFacts, sql_i
     # What another execution started is a part of that one in the whole log, and is measured alone here.
     if set(sql_ids) <= set(chosen["sql_id"]):
         return chosen
-    return _build_exclusive_times(facts, measure_log_times(facts, "log", "log", log_id=facts.logs["log_id"][0]))
+    return build_exclusive_times(facts, measure_log_times(facts, "log", "log", log_id=facts.logs["log_id"][0]))
 
 
 def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.DataFrame) -> pl.DataFrame:
@@ -556,16 +555,6 @@ def _count_failures(facts: EventLogFacts, zero_ms: int) -> pl.DataFrame:
     return tables.FAILURE_COUNTS.check(counted).sort(
         "n", "kind", "reason", "message", descending=[True, False, False, False]
     )
-
-
-def _measure_executors(facts: EventLogFacts, time: ApplicationTime, books: pl.DataFrame) -> ExecutorTime:
-    """Executors over time; none where they, or the times, are not known. `books`: Table BOOKS."""
-    is_known = "executors" not in facts.completeness["kind"] and not describe_broken_books(books, (SLOTS, SLOT_TIME))
-    if time.start_ms is None or time.end_ms is None or time.contradictions or not is_known:
-        return NO_EXECUTOR_TIME
-    log_id = facts.logs["log_id"][0]
-    memory = read_session_settings(facts, log_id=log_id).executor_memory
-    return measure_executor_time(TaskSlots(facts, log_id), memory, time.start_ms, time.end_ms)
 
 
 def _build_overview(

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from workbench.core.books import describe_broken_books
+from workbench.eventlog.invariants import SLOT_TIME, SLOTS
+from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.task_slots import TaskSlots
+from workbench.speedup.attribution.application_time import ApplicationTime, read_session_settings
 from workbench.speedup.tables import EXECUTOR_SHAPES, EXECUTOR_STEPS
 
 MS_PER_H = 3.6e6
@@ -31,7 +35,17 @@ class ExecutorTime:
         return None if self.shapes["core_h"].null_count() else float(self.shapes["core_h"].sum())
 
 
-NO_EXECUTOR_TIME = ExecutorTime(EXECUTOR_STEPS.frame([]), EXECUTOR_SHAPES.frame([]))
+_NO_EXECUTOR_TIME = ExecutorTime(EXECUTOR_STEPS.frame([]), EXECUTOR_SHAPES.frame([]))
+
+
+def measure_executors(facts: EventLogFacts, time: ApplicationTime, books: pl.DataFrame) -> ExecutorTime:
+    """Executors of one log; none where they, or the times, are not known. `books`: Table BOOKS."""
+    is_known = "executors" not in facts.completeness["kind"] and not describe_broken_books(books, (SLOTS, SLOT_TIME))
+    if time.start_ms is None or time.end_ms is None or time.contradictions or not is_known:
+        return _NO_EXECUTOR_TIME
+    log_id = facts.logs["log_id"][0]
+    memory = read_session_settings(facts, log_id=log_id).executor_memory
+    return measure_executor_time(TaskSlots(facts, log_id), memory, time.start_ms, time.end_ms)
 
 
 def measure_executor_time(slots: TaskSlots, memory: str, start_ms: int, end_ms: int) -> ExecutorTime:

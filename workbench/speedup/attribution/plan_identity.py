@@ -89,6 +89,15 @@ def list_expressions(text: str) -> set[str]:
     return set(kept[:_MAX_EXPRESSIONS])
 
 
+def strip_passing_ids(text: str) -> str:
+    """Text of a node without what differs from run to run.
+
+    >>> strip_passing_ids("Project [a#12, (b#3L * 2) AS c#14]")
+    'Project [a#, (b# * 2) AS c#]'
+    """
+    return _PASSING.sub("#", text)
+
+
 def strip_description(text: str | None) -> str:
     """A description without what names a session of Spark Connect, which differs from run to run.
 
@@ -135,11 +144,11 @@ def _normalize_node(name: str, text: str) -> str | None:
             # Filters of a scan; what may be cut counts by its beginning, and the rest by the plan's own filters.
             # Filters of partitions have no operator of their own: they count whole where Spark did not cut them.
             is_whole = kind == "PartitionFilters" and f"{value}...," not in text
-            plain = _PASSING.sub("#", value)
+            plain = strip_passing_ids(value)
             filters.append(f"{kind} {plain if is_whole else plain[:_FILTER_CHARS]}")
-        columns = scan_columns(text) or _PASSING.sub("#", text)[: 4 * _FILTER_CHARS]
+        columns = scan_columns(text) or strip_passing_ids(text)[: 4 * _FILTER_CHARS]
         return " ".join([operator.name, scan_table_name(text), columns, *filters])
-    return _PASSING.sub("#", text)[:_TEXT_CHARS]
+    return strip_passing_ids(text)[:_TEXT_CHARS]
 
 
 def name_queries(

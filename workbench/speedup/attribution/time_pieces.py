@@ -33,6 +33,7 @@ from workbench.speedup.attribution.executions import (
     list_inner_ids,
     read_executions,
 )
+from workbench.speedup.attribution.executor_time import measure_executors
 from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
 
 IDLE = "idle"
@@ -630,11 +631,21 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
         "reason": reason,
     }
     if wall is None or time.start_ms is None or time.end_ms is None:
-        unknown = ("wall_s", "sql_wall_s", "streaming_s", "outside_sql_s", "running_s", "waiting_s", "driver_s")
+        unknown = (
+            "executor_h",
+            "wall_s",
+            "sql_wall_s",
+            "streaming_s",
+            "outside_sql_s",
+            "running_s",
+            "waiting_s",
+            "driver_s",
+        )
         return row | dict.fromkeys(unknown)
+    executors = measure_executors(of_application, time, books)
     return (
         row
-        | {"wall_s": time.wall_s}
+        | {"wall_s": time.wall_s, "executor_h": executors.executor_h if executors.shapes.height else None}
         | {"running_s": wall.running_s, "waiting_s": wall.waiting_s, "driver_s": wall.driver_s}
         | _measure_application_times(facts, streaming, last_work, time.start_ms, time.end_ms)
     )

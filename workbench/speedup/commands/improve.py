@@ -51,7 +51,6 @@ def improve(settings: OptionValues, as_json: JsonFlag = False) -> None:
         "low": found.state.low,
         "high": found.state.high,
         "changes": changes.to_dicts(),
-        "left_out": found.state.left_out,
         "out": config.out,
     }
     finish_command(print_improvement, document, as_json=as_json, is_valid=not found.reasons, written=[config.out])

@@ -26,6 +26,13 @@ class Backend(StrEnum):
     spark = "spark"
 
 
+class PriceChoice(StrEnum):
+    """What prices are of."""
+
+    cluster = "cluster"
+    executor = "executor"
+
+
 Logs = Annotated[
     list[str] | None,
     typer.Argument(help="Event logs, folders of them, globs or URLs; @FILE: a list of them, one a line."),
@@ -82,6 +89,14 @@ BaselinePrice = Annotated[
 ]
 CandidatePrice = Annotated[
     float | None, typer.Option(help="Price of the candidate's cluster per hour.", rich_help_panel="Prices")
+]
+PriceUnit = Annotated[
+    PriceChoice,
+    typer.Option(
+        help="What the prices are of: the cluster from start to end, or each executor while it is there, "
+        "as under dynamic allocation.",
+        rich_help_panel="Prices",
+    ),
 ]
 Currency = Annotated[str, typer.Option(help="Name of the prices' currency, such as EUR.", rich_help_panel="Prices")]
 Why = Annotated[bool, typer.Option("--why", help="Print the reason or remark of each application.")]
@@ -142,6 +157,7 @@ def qualify(
     set_factor: SetFactors = None,
     price_cpu: BaselinePrice = None,
     price_accel: CandidatePrice = None,
+    price_of: PriceUnit = PriceChoice.cluster,
     currency: Currency = "",
     least_ratio: MinRatio = LEAST_RATIO,
     backend: ReadWith = Backend.local,
@@ -192,7 +208,9 @@ def qualify(
     is_seed_file = factors is not None and factors.suffix.lower() == ".csv"
     method = methods.infer_method(context, method, "a CPUOperator,Score file" if is_seed_file else None)
     if method is Method.seed:
-        of_calibrated = "plan sample app_name since newest min_duration set_factor price_cpu price_accel currency"
+        of_calibrated = (
+            "plan sample app_name since newest min_duration set_factor price_cpu price_accel price_of currency"
+        )
         of_calibrated += " least_ratio backend master conf results jobs cache why per_sql as_json"
         methods.refuse_unused_flags(context, of_calibrated, "the seed method")
         methods.qualify_with_seed_method(paths, methods.load_seed_factors(factors, platform), out)
@@ -208,7 +226,7 @@ def qualify(
     plans = None if plan is None else load_plan_counts(plan)
     samples = None if sample is None else load_sampled_errors(sample)
     filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
-    terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
+    terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency, price_of=price_of.value)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
     spark = None
     if backend is Backend.spark:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -54,15 +54,22 @@ _COUNTED_LOG = r"(?:the same application as |counts: )(.*)$"
 MAX_LOG_CHARS = 40
 
 
+PriceOf = Literal["cluster", "executor"]
+
+
 @dataclass(frozen=True)
 class QualificationTerms:
-    """Minimum ratio of a recommendation, and prices per hour (null: no costs) in a currency that has a name or not."""
+    """Minimum ratio of a recommendation, and prices per hour (null: no costs) in a currency that has a name or not.
+
+    `price_of`: cluster: prices are those of the time from start to end; executor: of each executor's own time.
+    """
 
     least_ratio: float = LEAST_RATIO
     baseline_price_per_h: float | None = None
     candidate_price_per_h: float | None = None
     level: float = stats.LEVEL
     currency: str = ""
+    price_of: PriceOf = "cluster"
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.least_ratio) and self.least_ratio >= 1):
@@ -368,6 +375,7 @@ def _build_application_row(
         "streaming_s": row["streaming_s"],
         "unsupported_operators": [],
         "n_queries": 0,
+        "executor_h": row["executor_h"],
     }
     if row["status"] in NOT_COUNTED:
         return base
@@ -402,6 +410,8 @@ def _build_application_row(
             f"rows are {times}x {side} here than where the factors were measured, so the prediction is less certain"
         )
     notes = [prediction["reason"], pace_caution]
+    if terms.price_of == "executor" and row["executor_h"] is None:
+        notes.append("no cost: its executors are not known")
     if is_mixed:
         notes.append(
             f"{100 * moved_share:.0f} % of the queries' time ran on {row['engine']} already and stays unchanged"
@@ -457,7 +467,7 @@ def _predict_application(
         "unsupported_operators": named,
         "n_queries": int(predictions["n_executions"].sum()),
         **share,
-        **_estimate_costs(wall_s, predicted, low, high, terms),
+        **_estimate_costs(wall_s, row["executor_h"], predicted, low, high, terms),
     }
 
 
@@ -503,13 +513,17 @@ def _format_limit(
 
 
 def _estimate_costs(
-    wall_s: float, predicted: float, low: float, high: float, terms: QualificationTerms
+    wall_s: float, executor_h: float | None, predicted: float, low: float, high: float, terms: QualificationTerms
 ) -> dict[str, float]:
-    """Costs of an application that takes `wall_s` on the baseline, and `predicted` on the candidate, all in seconds."""
-    if terms.baseline_price_per_h is None or terms.candidate_price_per_h is None:
+    """Costs of an application that takes `wall_s` on the baseline, and `predicted` on the candidate, all in seconds.
+
+    With prices per executor, the candidate has as many of them on average as the baseline had.
+    """
+    paid_h = executor_h if terms.price_of == "executor" else wall_s / 3600
+    if terms.baseline_price_per_h is None or terms.candidate_price_per_h is None or paid_h is None:
         return {}
-    baseline_cost = wall_s / 3600 * terms.baseline_price_per_h
-    candidate_price_per_s = terms.candidate_price_per_h / 3600
+    baseline_cost = paid_h * terms.baseline_price_per_h
+    candidate_price_per_s = paid_h / wall_s * terms.candidate_price_per_h
     return {
         "baseline_cost": baseline_cost,
         "predicted_cost": predicted * candidate_price_per_s,

@@ -8,10 +8,11 @@ import polars as pl
 from pydantic import Field
 
 from workbench.core.schema import StrictModel
+from workbench.speedup.improvement.trial_session import DEFAULT
 from workbench.speedup.recording.recording_plan import parse_settings
 
-# Settings that a session may change while it runs; others need other JVMs.
-RUNTIME = "spark.sql."
+# Settings that a session may change while it runs; others need a session of their own.
+_RUNTIME = "spark.sql."
 NOT_TRIED = "not tried"
 # Values around an advised one: where the best lies, advice only knows the order of magnitude.
 _AROUND = (0.25, 0.5, 2.0)
@@ -41,25 +42,27 @@ class Change(StatePart):
         """As key=value."""
         return f"{self.setting}={self.value}"
 
+    @property
+    def needs_session(self) -> bool:
+        """Whether a running session cannot change it, such as memory."""
+        return not self.setting.startswith(_RUNTIME)
 
-def list_changes(advice: pl.DataFrame, tried: Sequence[str]) -> tuple[list[Change], list[str]]:
-    """Changes that one session can try, and settings that it cannot. `advice`: Table ADVICE. `tried`: As key=value."""
+
+def list_changes(advice: pl.DataFrame, tried: Sequence[str], given: Sequence[str]) -> list[Change]:
+    """Changes to try. `advice`: Table ADVICE. `tried`, `given`: To try, and what the suite has, as key=value."""
     found: dict[tuple[str, str], Change] = {}
-    left_out = []
     for row in advice.filter(pl.col("setting").is_not_null()).iter_rows(named=True):
-        if not row["setting"].startswith(RUNTIME):
-            left_out.append(f"{row['setting']}={row['value']}")
-            continue
         for value in _list_values(row["setting"], row["value"]):
             change = Change(setting=row["setting"], value=value, now=row["now"], why=row["change"])
             if value != row["now"]:
                 found.setdefault((change.setting, value), change)
     for setting, value in parse_settings(tried).items():
-        if setting.startswith(RUNTIME):
-            found.setdefault((setting, value), Change(setting=setting, value=value, now=None, why="asked for"))
-        else:
-            left_out.append(f"{setting}={value}")
-    return list(found.values()), left_out
+        found.setdefault((setting, value), Change(setting=setting, value=value, now=None, why="asked for"))
+    for setting, now in parse_settings(given).items():
+        if setting.startswith(_RUNTIME):
+            change = Change(setting=setting, value=DEFAULT, now=now, why="Leave it to Spark's default")
+            found.setdefault((setting, DEFAULT), change)
+    return list(found.values())
 
 
 def _list_values(setting: str, value: str) -> Iterator[str]:

@@ -1,18 +1,21 @@
 """The search for settings that make a suite faster: tried in turn, kept only if proven, proven again in fresh sessions.
 
-Flow: a recording of the suite as it is → its profile and advice → a trial of all changes at once → one by one, the best
-first, against what is kept so far → a recording of both sides in fresh sessions that judges, answers row for row.
+Flow: a recording of the suite as it is → its profile and advice → a trial of all changes in turn, on the queries that
+take most of the time → one by one, the best first, on all queries against what is kept so far → those that need a
+session of their own, such as memory → a recording of both sides in fresh sessions that judges, answers row for row →
+a forecast of each query's gain, for the ledger.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
+import polars as pl
 from pydantic import Field
 
 from workbench import stats
@@ -21,17 +24,20 @@ from workbench.core.schema import read_model_file
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.config import ImproveConfig, ProfileConfig
 from workbench.speedup.improvement.changes import NOT_TRIED, Change, StatePart, list_changes
+from workbench.speedup.improvement.proof import IMPROVED, SESSIONS, book_gains, record_proof
+from workbench.speedup.improvement.trial_session import DEFAULT
 from workbench.speedup.improvement.trials import FINAL, NOW, Trial, run_trial
 from workbench.speedup.recording import recorder, recording_plan
-from workbench.speedup.recording.recording_plan import RecordingPlan
+from workbench.speedup.recording.recording_plan import Recording, RecordingPlan
 from workbench.speedup.study import study_profile
 
 Say = Callable[[str], None]
 STATE_FILE, PATCH_FILE, UNDO_FILE = "improve.json", "spark-defaults.improved.conf", "spark-defaults.undo.conf"
-IMPROVED = "improved"
-SCREEN_ROUNDS, MAX_ROUNDS, SESSIONS = 3, 14, 5
+SCREEN_ROUNDS, MAX_ROUNDS = 3, 14
 # Of a screening: fewer rounds tell less; what seems slower is not tried again.
 MIN_SCREENED = 1.015
+# Queries that make up so much of the time are the slice that is screened.
+SLICE_SHARE = 0.8
 # Several changes are tried, and one that does nothing must not come through.
 LEVEL = 0.99
 MIN_GAIN = 1.02
@@ -43,7 +49,6 @@ class ImproveState(StatePart):
     changes: list[Change] = Field(default_factory=list)
     screened: bool = False
     kept: dict[str, str] = Field(default_factory=dict)
-    left_out: list[str] = Field(default_factory=list)
     proven: str = ""
     ratio: float | None = None
     low: float | None = None
@@ -122,20 +127,26 @@ def _search(config: ImproveConfig, state: ImproveState, keep_state: Callable[[],
     if not state.screened:
         log = str(next(recorded.iterate_logs())[2])
         study = study_profile(read_event_logs(log), ProfileConfig(event_log=log))
-        state.changes, state.left_out = list_changes(study.advice, config.tries)
-        if state.changes:
-            say(f"{len(state.changes)} changes, {SCREEN_ROUNDS} rounds each")
+        state.changes = list_changes(study.advice, config.tries, config.conf)
+        if screened := [change for change in state.changes if not change.needs_session]:
+            queries = _list_long_queries(recorded)
+            say(f"{len(screened)} changes, {SCREEN_ROUNDS} rounds each of {len(queries)} queries")
             arms: dict[str, dict[str, str]] = {NOW: {}}
-            arms |= {change.name: {change.setting: change.value} for change in state.changes}
-            _note_screening(state, run_trial(prepared, arms, SCREEN_ROUNDS, timeout_s=timeout_s))
+            arms |= {change.name: {change.setting: change.value} for change in screened}
+            trial = run_trial(prepared, arms, SCREEN_ROUNDS, queries=queries, timeout_s=timeout_s)
+            _note_screening(screened, trial)
         state.screened = True
     if not keep_state():
         return ["the budget of time ended after the screening"]
-    for change in _list_promising(state):
+    for change in [*_list_promising(state), *(change for change in state.changes if change.needs_session)]:
         if change.verdict != NOT_TRIED:
             continue
-        say(f"{change.name}, {change.screened:.2f}x in the screening")
-        _decide(prepared, state, change, timeout_s)
+        if change.needs_session:
+            say(f"{change.name}: {SESSIONS} fresh sessions with and without")
+            _decide_in_sessions(config, state, change, say)
+        else:
+            say(f"{change.name}, {change.screened:.2f}x in the screening")
+            _decide(prepared, state, change, timeout_s)
         if not keep_state():
             return ["the budget of time ended before all changes were tried"]
     if state.kept and not state.proven:
@@ -144,13 +155,27 @@ def _search(config: ImproveConfig, state: ImproveState, keep_state: Callable[[],
     return []
 
 
-def _note_screening(state: ImproveState, trial: Trial) -> None:
+def _list_long_queries(recorded: Recording) -> list[str]:
+    """The queries that make up most of the suite's warm time, longest first."""
+    rows = recorded.read_executions()
+    times = rows.filter(rows["pass"] == rows["pass"].max()).group_by("query").agg(pl.col("duration_s").sum())
+    times = times.sort("duration_s", "query", descending=[True, False])
+    share_before = pl.col("duration_s").cum_sum().shift(1, fill_value=0.0) / pl.col("duration_s").sum()
+    return times.filter(share_before < SLICE_SHARE)["query"].to_list()
+
+
+def _note_screening(screened: Sequence[Change], trial: Trial) -> None:
     usual = trial.list_totals(NOW)
-    for change in state.changes:
+    for change in screened:
+        default = trial.defaults[change.setting]
         if change.name in trial.wrong:
             change.verdict = f"refused: {trial.wrong[change.name]}"
+        elif change.value == DEFAULT and default is None:
+            change.verdict = "refused: Spark has no default"
         else:
-            change.screened = median(one / two for one, two in zip(usual, trial.list_totals(change.name), strict=True))
+            times = trial.list_totals(change.name)
+            change.screened = median(one / two for one, two in zip(usual, times, strict=True))
+            change.value = default if change.value == DEFAULT and default is not None else change.value
 
 
 def _list_promising(state: ImproveState) -> list[Change]:
@@ -173,36 +198,33 @@ def _decide(prepared: RecordingPlan, state: ImproveState, change: Change, timeou
         return stats.ratio_verdict(found.estimate, found.low, found.high)
 
     trial = run_trial(prepared, arms, MAX_ROUNDS, is_enough=lambda trial: judge(trial) in FINAL, timeout_s=timeout_s)
-    found = trial.compare(NOW, IMPROVED, LEVEL)
+    _note_decision(state, change, trial.compare(NOW, IMPROVED, LEVEL), trial.wrong.get(IMPROVED))
+
+
+def _decide_in_sessions(config: ImproveConfig, state: ImproveState, change: Change, say: Say) -> None:
+    """The same for a setting that needs a session of its own: as many fresh sessions with and without it."""
+    folder = f"change-{state.changes.index(change) + 1}"
+    proof = record_proof(config, folder, state.kept, state.kept | {change.setting: change.value}, say)
+    _note_decision(state, change, proof.compare(LEVEL), proof.objection)
+
+
+def _note_decision(state: ImproveState, change: Change, found: stats.Interval, objection: str | None) -> None:
     change.ratio, change.low, change.high, change.n_rounds = found.estimate, found.low, found.high, found.n
-    change.verdict = judge(trial) if IMPROVED not in trial.wrong else f"refused: {trial.wrong[IMPROVED]}"
+    verdict = stats.ratio_verdict(found.estimate, found.low, found.high)
+    change.verdict = verdict if objection is None else f"refused: {objection}"
     if change.verdict == "FASTER" and (found.estimate or 0.0) >= MIN_GAIN:
         state.kept[change.setting] = change.value
 
 
 def _prove(config: ImproveConfig, state: ImproveState, say: Say) -> None:
-    """Record both sides in fresh sessions that take turns; answers are compared row for row."""
-    settings = ",".join(f"{name}={value}" for name, value in state.kept.items())
-    record = config.build_record_config(
-        out=config.out / "proof",
-        engines=[],
-        labels=[],
-        sides=[f"{NOW}:spark", f"{IMPROVED}:spark,{settings}"],
-        sessions=SESSIONS,
-        passes=2,
-    )
-    outcome = recorder.record_suite(record, say=say)
-    totals: dict[str, list[float]] = {NOW: [], IMPROVED: []}
-    rows = outcome.recording.read_executions()
-    for side, times in totals.items():
-        for session in range(1, SESSIONS + 1):
-            warm = rows.filter(rows["label"] == side, rows["session"] == session, rows["pass"] == 2)
-            times.append(float(warm["duration_s"].sum()))
-    found = stats.paired_log_ratio(totals[NOW], totals[IMPROVED], level=LEVEL)
+    proof = record_proof(config, "proof", {}, state.kept, say)
+    found = proof.compare(LEVEL)
     state.ratio, state.low, state.high = found.estimate, found.low, found.high
     state.proven = stats.ratio_verdict(found.estimate, found.low, found.high)
-    if outcome.reasons:
-        state.proven = f"refused: {outcome.reasons[0]}"
+    if proof.objection is not None:
+        state.proven = f"refused: {proof.objection}"
+    elif state.proven == "FASTER" and config.ledger is not None:
+        book_gains(config.ledger, proof, state.kept)
 
 
 def _write_patch(out: Path, state: ImproveState) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # The parent makes it when it has seen enough rounds.
 STOP_FILE = "stop"
+# In place of a value: what Spark does where nobody sets it.
+DEFAULT = "default"
 
 
 class TrialPlan(SessionPlan):
@@ -49,6 +51,7 @@ def main(path: str) -> None:
     create_views(spark, plan)
     names = sorted({name for arm in plan.arms.values() for name in arm})
     usual = {name: spark.conf.get(name, None) for name in names}
+    defaults = {name: _read_default(spark, name) for name in names}
     with (
         (folder / EXECUTIONS).open("w", encoding="utf-8") as executions,
         (folder / ANSWERS).open("w", encoding="utf-8") as answers,
@@ -59,6 +62,7 @@ def main(path: str) -> None:
             for position, arm in enumerate(arms, 1):
                 for name in names:
                     value = plan.arms[arm].get(name, usual[name])
+                    value = defaults[name] if value == DEFAULT else value
                     if value is None:
                         spark.conf.unset(name)
                     else:
@@ -72,7 +76,17 @@ def main(path: str) -> None:
             if (folder / STOP_FILE).exists():
                 break
     spark.stop()
-    (folder / FACTS).write_text("{}", encoding="utf-8")
+    (folder / FACTS).write_text(json.dumps({"defaults": defaults}), encoding="utf-8")
+
+
+def _read_default(spark: SparkSession, name: str) -> str | None:
+    """What a setting is where nobody sets it; null if Spark knows no default."""
+    now = spark.conf.get(name, None)
+    spark.conf.unset(name)
+    default: str | None = spark.conf.get(name, None)
+    if now is not None:
+        spark.conf.set(name, now)
+    return default
 
 
 def _run_arm(

@@ -24,10 +24,14 @@ FINAL = frozenset(DECIDED)
 
 @dataclass
 class Trial:
-    """Times of the arms' rounds, s by query; the first round of each is cold. `wrong`: Arms that failed or differ."""
+    """Times of the arms' rounds, s by query; the first round of each is cold.
+
+    `wrong`: Arms that failed or differ. `defaults`: Spark's own values of the settings; null where it has none.
+    """
 
     rounds: dict[str, list[dict[str, float]]] = field(default_factory=lambda: defaultdict(list))
     wrong: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, str | None] = field(default_factory=dict)
 
     def take_row(self, row: Mapping[str, Any]) -> None:
         """One query of an arm in a round."""
@@ -53,29 +57,30 @@ def run_trial(
     arms: Mapping[str, Mapping[str, str]],
     n_rounds: int,
     *,
+    queries: Sequence[str] | None = None,
     is_enough: Callable[[Trial], bool] = lambda _: False,
     timeout_s: float,
 ) -> Trial:
     """Run the arms in turn until there are rounds enough, or all have run.
 
-    `arms`: Settings by name; answers are held against those of the first.
+    `arms`: Settings by name; answers are held against those of the first. `queries`: Null: all.
     """
     side = prepared.sides[0]
+    order = list(queries or prepared.suite.queries)
     trial = Trial()
     with tempfile.TemporaryDirectory(prefix="workbench-improve-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) / "session"
         folder.mkdir()
         session = prepared.build_session_plan(side.label, 1, folder=folder, scratch=Path(scratch) / "local")
         plan = trial_session.TrialPlan(
-            **session.model_dump() | {"orders": [list(prepared.suite.queries)]},
+            **session.model_dump() | {"orders": [order]},
             arms={name: dict(settings) for name, settings in arms.items()},
             n_rounds=n_rounds,
         )
-        n_queries = len(prepared.suite.queries)
 
         def take_row(row: dict[str, Any]) -> None:
             trial.take_row(row)
-            ended = row["position"] == len(arms) and len(trial.rounds[row["arm"]][-1]) == n_queries
+            ended = row["position"] == len(arms) and len(trial.rounds[row["arm"]][-1]) == len(order)
             if ended and row["pass"] and is_enough(trial):
                 (folder / trial_session.STOP_FILE).touch()
 
@@ -89,6 +94,7 @@ def run_trial(
         )
         if ended.facts is None:
             raise RunFailedError("a session of trials failed", found=ended.error)
+        trial.defaults = ended.facts["defaults"]
         with (folder / query_session.ANSWERS).open(encoding="utf-8") as lines:
             _compare_arms(trial, [json.loads(line) for line in lines], next(iter(arms)))
     return trial

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import mean
 from typing import Literal
 
 import polars as pl
@@ -20,7 +21,14 @@ from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import tables
 from workbench.speedup.attribution.executor_time import MS_PER_H
 from workbench.speedup.config import ScenarioConfig
-from workbench.speedup.scenarios.scenario import AS_RECORDED, ENDLESS, Scenario, is_shuffled, list_scenarios
+from workbench.speedup.scenarios.scenario import (
+    AS_RECORDED,
+    ENDLESS,
+    Scenario,
+    is_shuffled,
+    list_scenarios,
+)
+from workbench.speedup.scenarios.spared_work import find_broadcast_work
 from workbench.speedup.scenarios.task_graph import QUERY, START, Step, TaskGraph, build_task_graph
 from workbench.speedup.scenarios.virtual_schedule import Schedule, replay_steps
 
@@ -104,7 +112,15 @@ def study_scenarios(facts: EventLogFacts, config: ScenarioConfig) -> ScenarioRes
             do="leave it out; or record a run with spark.sql.adaptive.coalescePartitions.enabled=false",
         )
     names = ("executors", "cores", "partitions", "no_skew", "no_stragglers")
-    scenarios = list_scenarios(graph, **{name: getattr(config, name) for name in names})
+    spared = find_broadcast_work(facts) if config.broadcast else ()
+    if config.broadcast and not spared:
+        raise ConfigError(
+            "no shuffled join has a side that can be broadcast",
+            where="--broadcast",
+            allowed="a sort-merge or shuffled hash join, of which one side is smaller than 256 MiB",
+            do="leave it out",
+        )
+    scenarios = list_scenarios(graph, **{name: getattr(config, name) for name in names}, spared=spared)
     return estimate_scenarios(
         Replayer(graph), scenarios, price_per_executor_h=config.price_per_executor_h, currency=config.currency
     )
@@ -163,9 +179,12 @@ def estimate_scenarios(
     rows = [_build_row(graph, Scenario(AS_RECORDED), [graph.wall_ms], recorded, price_per_executor_h)]
     for scenario in scenarios:
         estimates = [replayer.estimate_ms(scenario)]
-        if scenario.no_skew or scenario.no_stragglers:
+        if scenario.no_skew or scenario.no_stragglers or scenario.spared:
             estimates.append(replayer.estimate_ms(scenario, is_sure=False))
         walls = [wall_ms for wall_ms in estimates if wall_ms is not None]
+        if scenario.spared and walls:
+            # Neither end is likelier: an operator's share of a time that it has with others is not told.
+            walls.insert(0, mean(walls))
         executor_ms = None
         if walls and scenario.executors is not None:
             executor_ms = scenario.executors * max(0.0, walls[0] - graph.executors[0].added_ms)

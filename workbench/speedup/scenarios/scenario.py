@@ -1,4 +1,4 @@
-"""Scenarios of one application: other executors, cores or partitions, no skew, no stragglers.
+"""Scenarios of one application: other executors, cores or partitions, no skew, no stragglers, work that is spared.
 
 Each is the run's own task graph with one change, replayed; the driver's time and everything that is not changed stays
 as it was measured.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median, median_low
 
+from workbench.speedup.scenarios.spared_work import SparedWork
 from workbench.speedup.scenarios.task_graph import ExecutorLife, StageTasks, Step, TaskGraph
 
 # A task is long beyond so many medians of its stage; it has more to do beyond so many medians of its rows.
@@ -32,6 +33,7 @@ class Scenario:
     is_endless: bool = False
     no_skew: bool = False
     no_stragglers: bool = False
+    spared: tuple[SparedWork, ...] = ()
 
     def change_executors(self, graph: TaskGraph) -> tuple[ExecutorLife, ...]:
         """Executors of the scenario: a fixed number, there from when the recorded ones came."""
@@ -62,6 +64,11 @@ class Scenario:
             changes.append(lambda tasks: drop_stragglers(tasks, is_sure=is_sure))
         if (n := self.partitions) is not None:
             changes.append(lambda tasks: split_anew(tasks, n) if is_shuffled(tasks, graph) else tasks.times_ms)
+        if self.spared:
+            shares = {one.stage_id: one.least if is_sure else one.most for one in self.spared}
+            changes.append(
+                lambda tasks: tuple(time_ms * (1 - shares.get(tasks.stage_id, 0.0)) for time_ms in tasks.times_ms)
+            )
         steps = graph.steps
         for change in changes:
             steps = tuple(
@@ -127,13 +134,19 @@ def list_scenarios(
     partitions: Sequence[int] = (),
     no_skew: bool = False,
     no_stragglers: bool = False,
+    spared: tuple[SparedWork, ...] = (),
 ) -> list[Scenario]:
-    """The scenarios that were asked for; by default half, twice and four times the executors, and each other change."""
+    """The scenarios that were asked for; by default half, twice and four times the executors, and each other change.
+
+    `spared`: Work that a broadcast of small sides would spare; empty where that is not asked for.
+    """
     counts: Sequence[int | None] = executors or [None]
     sizes: Sequence[int | None] = cores or [None]
     shapes = product(counts, sizes) if executors or cores else ()
     asked = [Scenario(_name_shape(count, each), executors=count, cores=each) for count, each in shapes]
     asked += [Scenario(f"{count:,} shuffle partitions", partitions=count) for count in partitions]
+    if spared:
+        asked.append(Scenario("small sides broadcast", spared=spared))
     is_default = not (asked or no_skew or no_stragglers)
     if is_default:
         smaller_and_larger = sorted({max(1, graph.n_executors // 2), 2 * graph.n_executors, 4 * graph.n_executors})

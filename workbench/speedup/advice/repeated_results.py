@@ -1,0 +1,67 @@
+"""Results that several queries of an application compute alike: the same operators over the same inputs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from workbench.eventlog.reader import EventLogFacts
+from workbench.speedup.attribution.operator_explanation import measure_single_log
+from workbench.speedup.attribution.plan_identity import fingerprint_plans, strip_passing_ids
+from workbench.speedup.engines import strip_suffix
+
+# Files that are only read and filtered are no result: reading them again may be as quick as reading a cache.
+_COSTLY = ("Exchange", "Join", "Aggregate", "Window", "Generate")
+
+
+@dataclass(frozen=True)
+class RepeatedResults:
+    """Queries that compute a result which an earlier one had, and the wall time of those operators in them, in s."""
+
+    n_queries: int
+    wall_s: float
+
+
+def measure_repeated_results(facts: EventLogFacts) -> RepeatedResults | None:
+    """What later queries take to compute again; null if nothing is. `facts`: Of one log.
+
+    Whole queries that run again, as the passes of a benchmark or retries, do not count: they are no part of a job.
+    """
+    queries = {sql_id: plan for (_, sql_id), plan in fingerprint_plans(facts.plan_nodes).items()}
+    repeated: defaultdict[int, set[int]] = defaultdict(set)
+    seen: set[str] = set()
+    asked: set[str] = set()
+    for (key,), plan in facts.plan_nodes.filter("is_final").sort("sql_id").group_by("sql_id", maintain_order=True):
+        sql_id = int(str(key))
+        digests = dict(_list_costly_subtrees(plan))
+        if queries[sql_id] not in asked:
+            repeated[sql_id].update(*(node_ids for digest, node_ids in digests.items() if digest in seen))
+        asked.add(queries[sql_id])
+        seen.update(digests)
+    if not any(repeated.values()):
+        return None
+    pieces = measure_single_log(facts).pieces.select("sql_id", "node_ids", "wall_s").iter_rows()
+    times = [(sql_id, wall_s) for sql_id, nodes, wall_s in pieces if nodes and repeated[sql_id].issuperset(nodes)]
+    return RepeatedResults(len({sql_id for sql_id, _ in times}), sum(wall_s for _, wall_s in times))
+
+
+def _list_costly_subtrees(plan: pl.DataFrame) -> Iterator[tuple[str, set[int]]]:
+    """Digest and nodes of each subtree of a plan that does more than read and filter."""
+    subtrees: dict[int, tuple[str, set[int], bool]] = {}
+    below: defaultdict[int, list[int]] = defaultdict(list)
+    for row in plan.sort("depth", "node_id", descending=[True, False]).iter_rows(named=True):
+        node_id, name = row["node_id"], row["node_name"]
+        children = [subtrees[child] for child in sorted(below[node_id])]
+        # A stage of adaptive execution has a number in place of a text.
+        text = "" if name.endswith("QueryStage") else strip_passing_ids(row["simple_string"] or "")
+        parts = "\0".join([strip_suffix(name), text, *(digest for digest, _, _ in children)])
+        node_ids = {node_id}.union(*(ids for _, ids, _ in children))
+        is_costly = any(part in name for part in _COSTLY) or any(costly for _, _, costly in children)
+        subtrees[node_id] = (hashlib.sha256(parts.encode()).hexdigest(), node_ids, is_costly)
+        for parent in row["parent_ids"]:
+            below[parent].append(node_id)
+    yield from ((digest, node_ids) for digest, node_ids, is_costly in subtrees.values() if is_costly)
