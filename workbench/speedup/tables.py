@@ -967,6 +967,13 @@ SAMPLED_QUERIES = Table(
         ratio_column("expected_ratio", "Ratio that the factors predict from the slices' own log.", nullable=True),
         number_column("log_error", "Log of the ratio over the expected one.", nullable=True),
         number_column("log_sd", "Standard deviation of the whole query's log error around it.", nullable=True),
+        Column(
+            "memory_need",
+            "float",
+            "Memory that a task needs in the whole run over what the candidate has for it; above 1 it spills.",
+            nullable=True,
+            added=True,
+        ),
     ),
 )
 PLAN_CHECKS = Table(

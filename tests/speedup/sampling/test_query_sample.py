@@ -25,6 +25,7 @@ from workbench.speedup.sampling.query_sample import (
     NOT_IN_SUITE,
     RUN_S,
     SESSION_S,
+    SPILLS,
     SamplePlan,
     build_sample,
     measure_sampled_queries,
@@ -124,3 +125,19 @@ def test_a_sample_says_what_it_lacks(measured: Measured, model: FactorModel) -> 
     assert "2 of 9 queries" in sample.answer
     assert "beyond the budget" not in sample.answer
     assert "beyond the budget of 5.0 s" in replace(sample, plan=replace(plan, budget_s=5.0)).answer
+
+
+def test_queries_that_would_spill_correct_nothing_and_make_the_answer_unknown(
+    measured: Measured, model: FactorModel
+) -> None:
+    log = measured.select(pl.col("label") == BASELINE, pl.col("session") == measured.executions["session"][0])
+    plan = SamplePlan(tuple(model.queries), 0.05, budget_s=100.0)
+    needs = dict.fromkeys(model.queries, 0.4)
+    fits = build_sample(model, log, build_pair(measured), plan, [], 9.0, needs)
+    assert fits.reasons == ()
+    longest = fits.queries["query"][0]
+    spills = build_sample(model, log, build_pair(measured), plan, [], 9.0, needs | {longest: 2.5})
+    row = spills.queries.filter(query=longest).row(0, named=True)
+    assert (row["reason"], row["log_error"], row["memory_need"]) == (SPILLS, None, 2.5)
+    assert f"a task of {longest} needs 2.5 times its memory" in spills.reasons[0]
+    assert spills.n_sampled == fits.n_sampled - 1

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.speedup.recording.query_session import (
     ANSWERS,
     EXECUTIONS,
     FACTS,
     SessionPlan,
-    build_answer_line,
     create_views,
     exit_with_parent,
-    format_query_error,
     open_spark,
+    run_query,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +65,8 @@ def main(path: str) -> None:
                         spark.conf.unset(name)
                     else:
                         spark.conf.set(name, value)
-                for row, answer in _run_arm(spark, plan, arm, with_answers=number == 0):
+                for query in plan.orders[0]:
+                    row, answer = run_query(spark, plan.queries[query], query, with_answer=number == 0)
                     line = row | {"pass": number, "position": position, "arm": arm}
                     executions.write(json.dumps(line, ensure_ascii=False) + "\n")
                     executions.flush()
@@ -87,28 +86,6 @@ def _read_default(spark: SparkSession, name: str) -> str | None:
     if now is not None:
         spark.conf.set(name, now)
     return default
-
-
-def _run_arm(
-    spark: SparkSession, plan: TrialPlan, arm: str, *, with_answers: bool
-) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Run all queries once; rows of their times, with the answers on request."""
-    rows = []
-    for name in plan.orders[0]:
-        spark.sparkContext.setJobDescription(f"{name} {arm}")
-        started = time.perf_counter()
-        answer = None
-        row: dict[str, Any] = {"query": name, "status": "ok", "error": None}
-        try:
-            frame = spark.sql(plan.queries[name])
-            collected = frame.collect()
-            row["duration_s"] = round(time.perf_counter() - started, 6)
-            answer = build_answer_line(name, frame, collected) if with_answers else None
-        except Exception as error:  # noqa: BLE001 - after any error of a query, the others are measured
-            row |= {"status": "failed", "error": format_query_error(error)}
-            row["duration_s"] = round(time.perf_counter() - started, 6)
-        rows.append((row, answer))
-    return rows
 
 
 if __name__ == "__main__":

@@ -50,7 +50,11 @@ def encode_value(value: Any) -> Any:
 
 
 class SessionPlan(BaseModel):
-    """Plan of a session."""
+    """Plan of a session.
+
+    `stop_after_s`: Since the start of its process: then what runs is cancelled and nothing else begins. Such a session
+    runs a query as often as planned before the next one, so that what it has is whole. Null: all queries run.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,21 +66,44 @@ class SessionPlan(BaseModel):
     views: dict[str, str]
     queries: dict[str, str]
     orders: list[list[str]]
+    stop_after_s: float | None = None
+
+    def list_runs(self) -> list[tuple[int, int, str]]:
+        """Pass, position in it and query of each run, in their order."""
+        runs = [
+            (number, place, name) for number, order in enumerate(self.orders, 1) for place, name in enumerate(order, 1)
+        ]
+        if self.stop_after_s is not None:
+            runs.sort(key=lambda run: (self.orders[0].index(run[2]), run[0]))
+        return runs
 
 
 def main(path: str) -> None:
     """Run the session of a plan."""
+    begun = time.monotonic()
     plan = SessionPlan.model_validate_json(Path(path).read_text(encoding="utf-8"))
     exit_with_parent()
     folder = Path(plan.folder)
     spark = open_spark(plan)
     views_s = create_views(spark, plan)
     started_at, load = time.time(), LoadMeter()
-    with (folder / EXECUTIONS).open("w", encoding="utf-8") as executions:
-        with (folder / ANSWERS).open("w", encoding="utf-8") as answers:
-            run_query_pass(spark, plan, 1, executions, answers)
-        for number in range(2, len(plan.orders) + 1):
-            run_query_pass(spark, plan, number, executions, None)
+    is_over = threading.Event()
+    if plan.stop_after_s is not None:
+        _stop_at(begun + plan.stop_after_s, spark, is_over)
+    with (
+        (folder / EXECUTIONS).open("w", encoding="utf-8") as executions,
+        (folder / ANSWERS).open("w", encoding="utf-8") as answers,
+    ):
+        for number, position, name in plan.list_runs():
+            row, answer = run_query(spark, plan.queries[name], name, with_answer=number == 1)
+            if is_over.is_set():
+                break
+            _write_json_line(executions, {"pass": number, "position": position, **row})
+            if answer is not None:
+                _write_json_line(answers, answer)
+            # Every later query would fail.
+            if row["status"] == "failed" and spark.sparkContext._jsc.sc().isStopped():
+                raise RuntimeError("Spark stopped in the middle of the session")
     facts = {
         "app_id": spark.sparkContext.applicationId,
         "spark_version": spark.version,
@@ -181,30 +208,38 @@ def _list_remote_tables(spark: SparkSession, place: str) -> list[tuple[str, str]
     return listed
 
 
-def run_query_pass(
-    spark: SparkSession, plan: SessionPlan, number: int, executions: TextIO, answers: TextIO | None
-) -> None:
-    """Run all queries once, in the order of the pass; after a failed query the next one follows."""
-    for position, name in enumerate(plan.orders[number - 1], 1):
-        # The description is exactly the name: the pass is the number of its occurrence in the log.
-        spark.sparkContext.setJobDescription(name)
-        started = time.perf_counter()
-        row: dict[str, Any] = {"pass": number, "position": position, "query": name}
-        rows, frame = None, None
-        try:
-            frame = spark.sql(plan.queries[name])
-            rows = frame.collect()
-            row |= {"status": "ok", "n_rows": len(rows), "error": None}
-        except Exception as error:  # noqa: BLE001 - after any error of a query, the others are measured
-            row |= {"status": "failed", "n_rows": None, "error": format_query_error(error)}
-        row["duration_s"] = round(time.perf_counter() - started, 6)
-        _write_json_line(executions, row)
-        if row["status"] == "failed":
-            # Raise an error if the JVM has stopped, because every later query would fail.
-            if spark.sparkContext._jsc.sc().isStopped():
-                raise RuntimeError("Spark stopped in the middle of the session")
-        elif answers is not None and frame is not None and rows is not None:
-            _write_json_line(answers, build_answer_line(name, frame, rows))
+def _stop_at(moment: float, spark: SparkSession, is_over: threading.Event) -> None:
+    """Cancel what runs at a moment of the monotonic clock."""
+
+    def stop() -> None:
+        is_over.set()
+        spark.sparkContext.cancelAllJobs()
+
+    timer = threading.Timer(max(0.0, moment - time.monotonic()), stop)
+    timer.daemon = True
+    timer.start()
+
+
+def run_query(
+    spark: SparkSession, text: str, name: str, *, with_answer: bool
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Run one query; its row of times, and on request its answer as a line. An error is a row, too."""
+    # The description is exactly the name: the pass is the number of its occurrence in the log.
+    spark.sparkContext.setJobDescription(name)
+    started = time.perf_counter()
+    row: dict[str, Any] = {"query": name, "status": "ok", "n_rows": None, "error": None}
+    frame: DataFrame | None = None
+    rows: list[Any] | None = None
+    try:
+        frame = spark.sql(text)
+        rows = frame.collect()
+        row["n_rows"] = len(rows)
+    except Exception as error:  # noqa: BLE001 - after any error of a query, the others are measured
+        row |= {"status": "failed", "error": format_query_error(error)}
+    row["duration_s"] = round(time.perf_counter() - started, 6)
+    if not with_answer or frame is None or rows is None:
+        return row, None
+    return row, build_answer_line(name, frame, rows)
 
 
 def build_answer_line(name: str, frame: DataFrame, rows: list[Any]) -> dict[str, Any]:

@@ -43,10 +43,13 @@ class RecordingOutcome:
     reasons: list[str] = field(default_factory=list)
 
 
-def record_suite(config: RecordConfig, *, say: Say) -> RecordingOutcome:
+def record_suite(
+    config: RecordConfig, *, say: Say, find_limit_s: Callable[[int], float] | None = None
+) -> RecordingOutcome:
     """Record a suite on all sides, or the missing sessions of an earlier recording.
 
     `config`: What to record; the settings must equal those of a recording in `out`, except for more sessions.
+    `find_limit_s`: Time of the next session, by how many are left with it; then it stops where it is. Null: no limit.
 
     Returns: The complete recording; reasons name failed sessions and queries and differing answers.
     """
@@ -65,7 +68,8 @@ def record_suite(config: RecordConfig, *, say: Say) -> RecordingOutcome:
                 progress = RecordingProgress(status, len(missing) * recording.n_passes * n_queries, n_queries)
                 for place, (label, number) in enumerate(missing, n_all - len(missing) + 1):
                     progress.start_session(label, number, f"session {place} of {n_all}")
-                    session = _record_session(prepared, recording, label, number, progress)
+                    limit_s = find_limit_s(n_all - place + 1) if find_limit_s else None
+                    session = _record_session(prepared, recording, label, number, progress, limit_s)
                     if session.status == "failed":
                         session_end = f"failed: {session.error}"
                     else:
@@ -135,6 +139,7 @@ def _record_session(
     label: str,
     number: int,
     progress: RecordingProgress,
+    limit_s: float | None,
 ) -> Session:
     """Run one session and add it to the journal; of a failed one only the error is kept."""
     name = answers.session_file_stem(label, number)
@@ -146,6 +151,7 @@ def _record_session(
 
     with tempfile.TemporaryDirectory(prefix="workbench-spark-", ignore_cleanup_errors=True) as scratch:
         plan = prepared.build_session_plan(label, number, folder=folder, scratch=Path(scratch))
+        plan.stop_after_s = limit_s
         config = prepared.config
         ended = session_process.run_session(
             plan,

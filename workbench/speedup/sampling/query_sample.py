@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,8 @@ import polars as pl
 
 from workbench import stats
 from workbench.core.errors import ConfigError, InputError
+from workbench.eventlog.reader import read_event_logs
+from workbench.eventlog.task_slots import TaskSlots
 from workbench.runs import run_folder
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel, load_factor_model
@@ -29,6 +31,8 @@ from workbench.speedup.config import SampleConfig
 from workbench.speedup.fleet.fleet_logs import open_default_cache
 from workbench.speedup.fleet.fleet_reader import measure_fleet
 from workbench.speedup.recording import recorder, recording_plan
+from workbench.speedup.recording.recording_plan import Recording, RecordingPlan
+from workbench.speedup.sampling.memory_needs import find_task_memory, measure_memory_needs
 from workbench.speedup.tables import PREDICTIONS, SAMPLED_QUERIES
 
 # A table smaller than this share of the largest one stays whole: a dimension without most of its rows joins with
@@ -146,6 +150,11 @@ MIN_SHARE, MAX_SHARE = 0.01, 0.25
 # Log standard deviation of a query's error in the whole around that in a slice.
 SLICE_LOG_SD = 0.2
 NOT_IN_SUITE, BEYOND_BUDGET, DIFFERS = "not in the suite", "beyond the budget", "failed, or its answer differs"
+SPILLS = "spills in the whole run"
+# Time of such queries above which the run's time is not known.
+MAX_SPILLING_SHARE = 0.1
+# What a session takes after its last query.
+CLOSE_S = 3.0
 Say = Callable[[str], None]
 
 
@@ -190,6 +199,12 @@ class QuerySample:
         """Why the answer is not known; empty when it is."""
         failed = self.queries.filter(pl.col("reason") == DIFFERS)["query"].to_list()
         reasons = [f"samples do not count, {DIFFERS}: {', '.join(failed)}"] if failed else []
+        spilling = self.queries.filter(pl.col("memory_need") > 1)
+        if (share := spilling["log_share"].sum()) > MAX_SPILLING_SHARE:
+            worst = spilling.sort("memory_need", descending=True).row(0, named=True)
+            which = f"{spilling.height} queries, {100 * share:.0f} % of the time, would spill on {self.candidate}"
+            most = f"a task of {worst['query']} needs {worst['memory_need']:.1f} times its memory"
+            reasons.append(f"{which}, which slices do not show: {most}")
         return (*reasons, *(() if self.n_sampled else ("no query has a sample that counts",)))
 
     @property
@@ -215,8 +230,11 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     The baseline's log tells which queries hold the time, and what the budget is. The error of the factors on a slice,
     whose own log they predict from, corrects the prediction of the whole query, as far as a slice is known to tell it.
 
-    It does not show what only the whole data does: spills, joins of two large tables, which lose partners in slices,
-    and joins that adaptive execution chooses by their size.
+    Sessions stop by the clock: what does not end within the budget does not count. Queries that would spill in the
+    whole run are told by their exchanges in the log, and their samples correct nothing.
+
+    It does not show what only the whole data does: joins of two large tables, which lose partners in slices, and joins
+    that adaptive execution chooses by their size.
     """
     model = load_factor_model(config.factors)
     log = measure_fleet([config.baseline_log], cache=open_default_cache()).measured
@@ -238,10 +256,31 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
         say(f"slicing tables: {100 * plan.share:.1f} % of the rows of the large ones")
         slices = slice_tables(prepared.data.views, Path(scratch) / "tables", plan.share)
         sliced = suite.model_copy(update={"data": str(Path(scratch) / "tables"), "only": list(plan.queries)})
-        recorder.record_suite(sliced, say=say)
+
+        def find_limit_s(n_left: int) -> float:
+            return max(0.0, plan.budget_s - (time.monotonic() - started)) / n_left - CLOSE_S
+
+        outcome = recorder.record_suite(sliced, say=say, find_limit_s=find_limit_s)
     cost_s = time.monotonic() - started
+    ran = _list_whole_queries(outcome.recording)
+    needs = _measure_memory_needs(config, prepared)
     pair = load_recorded_pair(suite.out)
-    return build_sample(model, log, pair, plan, slices, cost_s)
+    return build_sample(model, log, pair, replace(plan, queries=ran), slices, cost_s, needs)
+
+
+def _list_whole_queries(recording: Recording) -> tuple[str, ...]:
+    """Queries that ran as often as planned on both sides before the clock stopped them."""
+    runs = recording.read_executions().group_by("query").agg(pl.len())
+    return tuple(runs.filter(pl.col("len") >= len(recording.sides) * recording.n_passes)["query"].sort())
+
+
+def _measure_memory_needs(config: SampleConfig, prepared: RecordingPlan) -> dict[str, float]:
+    """Memory that tasks of the whole run need over what the candidate gives them, by query."""
+    facts = read_event_logs(config.baseline_log)
+    slots = [executor.slots for executor in TaskSlots(facts, facts.logs["log_id"][0]).executors if executor.slots]
+    settings = prepared.shared | prepared.sides[1].settings
+    memory_bytes = find_task_memory(settings, max(slots, default=1))
+    return {} if memory_bytes is None else measure_memory_needs(facts, memory_bytes)
 
 
 def _sum_query_times(log: Measured) -> pl.DataFrame:
@@ -296,10 +335,13 @@ def build_sample(
     plan: SamplePlan,
     slices: Sequence[TableSlice],
     cost_s: float,
+    needs: Mapping[str, float] | None = None,
 ) -> QuerySample:
-    """Correct the predictions of a log by the pair that ran on slices."""
+    """Correct the predictions of a log by the pair that ran on slices. `needs`: As column `memory_need`, by query."""
     plans = read_candidate_plans(pair.measured, pair.candidate)
-    measured = measure_sampled_queries(model, pair)
+    memory_need = pl.DataFrame(list((needs or {}).items()), schema={"query": str, "memory_need": float}, orient="row")
+    spilling = memory_need.filter(pl.col("memory_need") > 1)
+    measured = measure_sampled_queries(model, pair).join(spilling, on="query", how="anti")
     errors = list_sampled_errors(measured)
     predictions, without = (predict_queries(model, log, plans=plans, samples=known) for known in (errors, None))
     times = _sum_query_times(log)
@@ -307,6 +349,8 @@ def build_sample(
     reason = (
         pl.when(pl.col("log_error").is_not_null())
         .then(None)
+        .when(pl.col("query").is_in(spilling["query"].implode()))
+        .then(pl.lit(SPILLS))
         .when(pl.col("query").is_in(list(plan.queries)))
         .then(pl.lit(DIFFERS))
         .when(pl.col("query").is_in(list(plan.unknown)))
@@ -315,6 +359,7 @@ def build_sample(
     )
     queries = (
         times.join(measured, on="query", how="left", maintain_order="left")
+        .join(memory_need, on="query", how="left", maintain_order="left")
         .with_columns(log_share=pl.col("baseline_s") / run_s, reason=reason)
         .select(*SAMPLED_QUERIES.schema())
     )
