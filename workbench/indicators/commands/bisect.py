@@ -16,7 +16,7 @@ from workbench.core.field_options import FieldOption
 
 @take_options_from(
     "workbench.indicators.measurement.session_config:SessionConfig",
-    "package versions_range indicators script better max_download_bytes",
+    "package versions_range commits repository subfolder indicators script better max_download_bytes",
     {
         "indicators": FieldOption(
             help="What to measure: a shipped indicator, module:Class, or file.py:Class (its code runs)."
@@ -59,6 +59,20 @@ def bisect(
             show_default="all final ones that have a wheel",
         ),
     ] = None,
+    commits: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OLD..NEW",
+            rich_help_panel="Versions",
+            help="Search the commits of your own project in place of a package's versions. Building runs its code.",
+        ),
+    ] = None,
+    repository: Annotated[
+        Path, typer.Option(metavar="DIR", rich_help_panel="Versions", help="With --commits: the repository.")
+    ] = Path(),
+    subfolder: Annotated[
+        str, typer.Option(metavar="PATH", rich_help_panel="Versions", help="With --commits: the project in it.")
+    ] = ".",
     max_probes: Annotated[
         int | None,
         typer.Option(
@@ -81,7 +95,11 @@ def bisect(
 
     Exit code 0 if the version is found, 1 if it is not known (also if both ends are the same), 130 after Ctrl-C.
 
+    With --commits, each commit on the first-parent line is built once to a wheel, when it is measured.
+
     Example: workbench indicators bisect pandas 2.2.0..2.3.3 --indicator groupby
+
+    Your own commits: workbench indicators bisect --commits v1.2..HEAD --script bench/run.py
     """
     from workbench.core.errors import ConfigError
     from workbench.indicators.measurement import version_bisection
@@ -89,7 +107,7 @@ def bisect(
     from workbench.indicators.measurement.session_progress import select_watcher
 
     if resume is not None:
-        arguments = {"PACKAGE": package, "--with": fixed, "--versions": versions, "--out": out}
+        arguments = {"PACKAGE": package, "--with": fixed, "--versions": versions, "--commits": commits, "--out": out}
         if fixed_flags := [*(name for name, value in arguments.items() if value), *map(settings.flags.get, settings)]:
             raise ConfigError(
                 "a resumed bisection keeps its settings",
@@ -103,13 +121,26 @@ def bisect(
         if changes := {name: value for name, value in overrides.items() if value is not None}:
             bisection = replace(bisection, plan=bisection.plan.model_copy(update=changes))
             version_bisection.write_plan(bisection.folder, bisection.plan)
+    elif commits is not None:
+        if unused := [name for name, value in {"PACKAGE": package, "--versions": versions}.items() if value]:
+            raise ConfigError("only used without --commits", where=unused[0], do="leave it out")
+        bisection = version_bisection.start_commit_bisection(
+            commits,
+            settings.build_model(SessionConfig),
+            repository=repository,
+            subfolder=subfolder,
+            metric=metric,
+            max_probes=max_probes,
+            requirements=tuple(fixed or ()),
+            out=out,
+        )
     else:
         if package is None or versions_range is None:
             raise ConfigError(
                 "no package and range of versions",
                 where="PACKAGE OLD..NEW",
                 found=package or "none",
-                do="give both, such as pandas 2.2.0..2.3.3; or --resume DIR",
+                do="give both, such as pandas 2.2.0..2.3.3; or --commits OLD..NEW; or --resume DIR",
             )
         config = settings.build_model(SessionConfig)
         with select_watcher() as watcher:

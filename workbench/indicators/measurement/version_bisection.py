@@ -6,13 +6,14 @@ import json
 import secrets
 import shlex
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, StringConstraints, model_validator
 
@@ -30,6 +31,7 @@ from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.session_report import SessionOutcome, count_more_rounds
 from workbench.indicators.measurement.stack_variants import build_stack_set
 from workbench.indicators.stacks import environments, stack_sets, version_ranges
+from workbench.indicators.stacks.commits import MAX_COMMITS, Commit, CommitBuilder, list_commits
 from workbench.indicators.stacks.stack_sets import Stack, StackSet
 from workbench.indicators.store import archive
 from workbench.runs import run_folder
@@ -55,20 +57,38 @@ class BisectionPlan(FiniteModel):
 
     `versions` are in their order, from the oldest; `yanked` ones are left out. `requirements` hold for every stack;
     `metric` is null where the indicator has only one. `config` are the settings of each session, without its stacks.
+    Of commits, `versions` are the starts of their ids; `repository` and `subfolder` say where the project is.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
     package: Text
-    versions: Annotated[tuple[Text, ...], Field(min_length=2, max_length=version_ranges.MAX_VERSIONS)]
+    versions: Annotated[tuple[Text, ...], Field(min_length=2, max_length=MAX_COMMITS)]
     yanked: tuple[Text, ...] = ()
     requirements: tuple[Text, ...] = ()
     metric: Text | None = None
     max_probes: int | None = Field(None, ge=0, le=version_ranges.MAX_VERSIONS, description="Limit of versions to try.")
     config: SessionConfig
     created_at: Text
+    commits: Annotated[tuple[Commit, ...], Field(max_length=MAX_COMMITS)] = ()
+    repository: Text | None = None
+    subfolder: Text = "."
+
+    @property
+    def noun(self) -> str:
+        """What is searched among."""
+        return "commit" if self.commits else "version"
+
+    def describe(self, position: int) -> str:
+        """A version, or a commit with its subject."""
+        subject = f' "{self.commits[position].subject}"' if self.commits else ""
+        return f"{self.versions[position]}{subject}"
 
     @model_validator(mode="after")
     def _check_order(self) -> BisectionPlan:
+        if self.commits:
+            if self.repository is None or tuple(commit.short for commit in self.commits) != self.versions:
+                raise ValueError("commits: not those of versions, or without a repository")
+            return self
         try:
             order = [Version(text) for text in self.versions]
         except InvalidVersion as error:
@@ -87,7 +107,7 @@ class Bisection:
 
     folder: Path
     plan: BisectionPlan
-    stacks: dict[int, Stack]
+    stacks: Mapping[int, Stack]
     unsolved: dict[int, str]
 
     @property
@@ -148,12 +168,77 @@ def start_bisection(
                 found=bisection.unsolved[position][:400],
                 do="choose another end, or change --with",
             )
-    name = f"bisect-{plan.package}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    folder = (default_out() if out is None else Path(out)).absolute() / name
+    folder = _name_folder(plan, out)
     with refuse_os_errors("cannot make the folder", folder, do="choose another with --out DIR", error_type=ConfigError):
         solved.write(folder / STACKS)
         write_plan(folder, plan)
     return replace(bisection, folder=folder)
+
+
+def start_commit_bisection(
+    ends: str,
+    config: SessionConfig,
+    *,
+    repository: Path,
+    subfolder: str = ".",
+    requirements: Sequence[str] = (),
+    metric: str | None = None,
+    max_probes: int | None = None,
+    out: str | Path | None = None,
+) -> Bisection:
+    """Find the commits, build and solve both ends, and write the plan. `ends`: OLD..NEW."""
+    commits = list_commits(repository, ends)
+    builder = CommitBuilder(repository, subfolder)
+    name, _, _, _ = parse_wheel_filename(builder.build_wheel(commits[0]).name)
+    plan = BisectionPlan(
+        package=name,
+        versions=tuple(commit.short for commit in commits),
+        requirements=version_ranges.parse_fixed_requirements(requirements, name),
+        metric=metric,
+        max_probes=max_probes,
+        config=config.model_copy(update={"script": tuple(str(Path(text).absolute()) for text in config.script)}),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commits=tuple(commits),
+        repository=str(repository.absolute()),
+        subfolder=subfolder,
+    )
+    folder = _name_folder(plan, out)
+    with refuse_os_errors("cannot make the folder", folder, do="choose another with --out DIR", error_type=ConfigError):
+        write_plan(folder, plan)
+    bisection = Bisection(folder, plan, CommitStacks(folder, plan), {})
+    for position in (0, bisection.last):
+        bisection.stacks[position]
+    return bisection
+
+
+def _name_folder(plan: BisectionPlan, out: str | Path | None) -> Path:
+    """A new folder of a bisection."""
+    name = f"bisect-{plan.package}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    return (default_out() if out is None else Path(out)).absolute() / name
+
+
+class CommitStacks(Mapping[int, Stack]):
+    """Stacks of a plan's commits by position; each is built and solved when it is first asked for, and kept."""
+
+    def __init__(self, folder: Path, plan: BisectionPlan) -> None:
+        self._folder, self._plan = folder, plan
+        self.builder = CommitBuilder(Path(plan.repository or "."), plan.subfolder)
+
+    def __getitem__(self, position: int) -> Stack:
+        commit = self._plan.commits[position]
+        path = self._folder / "commits" / f"{commit.short}.json"
+        if path.is_file():
+            return read_model_file(Stack, path, noun="stack of a commit")
+        limit = self._plan.config.max_download_bytes
+        stack = self.builder.solve_commit(commit, self._plan.requirements, max_download_bytes=limit)
+        files.write_text(path, stack.model_dump_json(indent=1) + "\n")
+        return stack
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self)))
+
+    def __len__(self) -> int:
+        return len(self._plan.commits)
 
 
 def write_plan(folder: Path, plan: BisectionPlan) -> Path:
@@ -172,6 +257,8 @@ def load_bisection(folder: str | Path) -> Bisection:
     plan = read_model_file(
         BisectionPlan, folder / PLAN, noun="plan of a bisection", max_bytes=MAX_PLAN_BYTES, max_version=FORMAT_VERSION
     )
+    if plan.commits:
+        return Bisection(folder, plan, CommitStacks(folder, plan), {})
     bisection = _combine(folder, plan, stack_sets.read_stack_set(folder / STACKS))
     if not {0, bisection.last} <= bisection.stacks.keys():
         raise InputError("the stacks are not those of the plan", where=folder / STACKS)
@@ -212,8 +299,12 @@ def measure_bisection(bisection: Bisection, *, watch: Watch | None = None, comma
     Each session measures the oldest version, another one, and the control, in rounds. Sessions in the folder are read,
     and one that was stopped is resumed, so that a search goes on where it ended.
     """
-    with locks.lock_exclusively(
-        bisection.folder, "another process is measuring this bisection", do="wait for it, or stop it"
+    stacks = bisection.stacks
+    with (
+        locks.lock_exclusively(
+            bisection.folder, "another process is measuring this bisection", do="wait for it, or stop it"
+        ),
+        stacks.builder.offer_wheels() if isinstance(stacks, CommitStacks) else nullcontext(),
     ):
         search = VersionSearch(bisection, watch or (lambda: nullcontext(SessionWatcher())), command)
         try:
@@ -290,7 +381,7 @@ class VersionSearch:
         self.result = version_search.evaluate_levels(levels, margin=self.margin, n_compared=n_compared)
         if probe is not None:
             n_open = sum(self.records[place].state == "not probed" for place in self.result.between)
-            self.reasons.append(f"{n_open} version(s) between are left: --max-probes {self.n_probes} was reached")
+            self.reasons.append(f"{n_open} {plan.noun}(s) between are left: --max-probes {self.n_probes} was reached")
             return
         if (step := self.result.step).verdict in DIFFERENT:
             return
@@ -308,7 +399,7 @@ class VersionSearch:
         if direct.verdict not in DIFFERENT:
             largest = f"the largest step, from {plan.versions[step.before]} to {plan.versions[step.after]}"
             is_spread = direct.verdict == SAME
-            reason = "the change is spread over several versions" if is_spread else "their session is undecided"
+            reason = f"the change is spread over several {plan.noun}s" if is_spread else "their session is undecided"
             self.reasons.append(f"{largest}, cannot be distinguished from the margin: {reason}")
 
     def _probe_version(self, position: int) -> VersionRecord:
@@ -453,16 +544,16 @@ def format_bisection_answer(search: VersionSearch) -> str:
         return f"Not known: {search.reasons[0]}{advice}. {ends}."
     step = result.step
     if step.verdict not in DIFFERENT:
-        return f"Not known which version: {'; '.join(search.reasons)}. {ends}."
+        return f"Not known which {plan.noun}: {'; '.join(search.reasons)}. {ends}."
     before, after = versions[step.before], versions[step.after]
     made = f"made {search.metric} {_format_change(step.ratio)} ({_format_ends_of(step.ratio)})"
     if result.between:
         unmeasured = ", ".join(versions[place] for place in result.between)
-        answer = f"{package} {made} between {before} and {after}, by {after} or a version that was not measured"
+        answer = f"{package} {made} between {before} and {after}, by {after} or a {plan.noun} that was not measured"
         answer += f" ({unmeasured})"
     else:
-        answer = f"{package} {after} {made} than {before}"
-    sentences = [f"{answer}; {probes} of {search.bisection.last - 1} versions between."]
+        answer = f"{package} {plan.describe(step.after)} {made} than {before}"
+    sentences = [f"{answer}; {probes} of {search.bisection.last - 1} {plan.noun}s between."]
     # The step's part of the whole change.
     if result.others and result.share is not None and newest.ratio is not None:
         others = " and ".join(

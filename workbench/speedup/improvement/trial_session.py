@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,10 @@ def _read_default(spark: SparkSession, name: str) -> str | None:
     """What a setting is where nobody sets it; null if Spark knows no default."""
     now = spark.conf.get(name, None)
     spark.conf.unset(name)
-    default: str | None = spark.conf.get(name, None)
+    default: str | None = None
+    # Spark knows its own settings alone, and refuses others.
+    with suppress(Exception):
+        default = spark.conf.get(name)
     if now is not None:
         spark.conf.set(name, now)
     return default
