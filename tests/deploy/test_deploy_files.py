@@ -19,6 +19,7 @@ import yaml
 from tests.conftest import ROOT
 from tests.fakes import s3_server
 from tests.scaletest.conftest import _swept, local_cluster, namespace  # noqa: F401 - fixtures
+from tests.worlds.commit_histories import MODULE, PROJECT, SCRIPT, run_git
 from workbench.core import redaction
 from workbench.core.files import OUT_VARIABLE
 from workbench.runs import catalogue, run_folder, threshold_gate
@@ -335,3 +336,32 @@ def test_the_build_commands_of_the_image_make_an_environment_that_answers(tmp_pa
     assert "yes  area lore" in done.stdout
     words = ["workbench", "run", "start_here", "--out", str(tmp_path / "runs")]
     assert subprocess.run(words, cwd=tmp_path, env=env, capture_output=True).returncode == 0
+
+
+@pytest.mark.network
+@pytest.mark.live
+@pytest.mark.parametrize("recipe", ["github", "gitlab"])
+def test_a_slower_commit_fails_the_job_with_a_comment_that_says_so(box: Path, recipe: str) -> None:
+    """The command as it stands, in a repository whose last commit takes three times as long."""
+    text = (DEPLOY / recipe / "compare.yml").read_text()
+    command = next(line.split(": ", 1)[-1].lstrip("- ") for line in text.splitlines() if "indicators compare" in line)
+    source = box / "src" / "planted_work"
+    source.mkdir(parents=True)
+    (box / "bench").mkdir()
+    (box / "bench" / "run.py").write_text(SCRIPT)
+    (box / "pyproject.toml").write_text(PROJECT.format(version="1.0"))
+    run_git(box, "init", "-q", "-b", "main")
+    for cost in (100, 300):
+        (source / "__init__.py").write_text(MODULE.format(remark="", helper="", cost=cost))
+        run_git(box, "add", "-A")
+        run_git(box, "commit", "-qm", f"Take {cost} %")
+    commits = {"BASE": "HEAD~1", "HEAD": "HEAD", "CI_COMMIT_SHA": "HEAD", "SCRIPT": "bench/run.py"}
+    run_git(box, "branch", "target", "HEAD~1")
+    run_git(box, "fetch", "-q", ".", "target")
+    (box / "runs").mkdir()
+    done = run_shell(box, f"{command} --clock cpu --margin 0.1", XDG_CACHE_HOME=str(box / "cache"), **commits)
+    assert done.returncode == 1, done.stderr[-2000:]
+    comment = (box / ("comment.md" if recipe == "github" else "runs/comment.md")).read_text()
+    assert "| broken | work_time is not worse |" in comment or "| broken | work is not worse |" in comment
+    assert re.search(r'<failure message="0\.\d+ times as good .* SLOWER', (box / "runs" / "junit.xml").read_text())
+    assert "Take 300 %" in comment

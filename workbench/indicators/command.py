@@ -5,6 +5,8 @@ from __future__ import annotations
 from workbench.console.options import ModelCommand, build_group
 from workbench.indicators.commands.bisect import bisect
 from workbench.indicators.commands.collect import collect
+from workbench.indicators.commands.commits import commits
+from workbench.indicators.commands.compare import compare
 from workbench.indicators.commands.history import history
 from workbench.indicators.commands.import_ import export, import_
 from workbench.indicators.commands.new import new
@@ -29,6 +31,8 @@ app.command(cls=ModelCommand)(stacks)
 app.command(cls=ModelCommand)(run)
 app.command(cls=ModelCommand)(time)
 app.command(cls=ModelCommand)(bisect)
+app.command(cls=ModelCommand)(commits)
+app.command(cls=ModelCommand)(compare)
 app.command()(collect)
 app.command(cls=ModelCommand)(recommend)
 app.command()(new)

@@ -358,9 +358,7 @@ class ThresholdGate:
         objection = "" if run.objection == NO_VERDICT else run.objection
         outcomes = [RuleOutcome(VALID_RUN, "broken", objection, rows=0)] if objection else []
         outcomes += [_check_rule(rule, run, self._find_baselines, objection) for rule in rules]
-        counts = {kind: sum(outcome.outcome == kind for outcome in outcomes) for kind in _OUTCOME_ORDER[::-1]}
-        documents = [dataclasses.asdict(outcome) for outcome in outcomes]
-        return {"file": self.rules.path.name, "sha256": self.rules.sha256, **counts, "rules": documents}
+        return {"file": self.rules.path.name, "sha256": self.rules.sha256, **build_gate_result(outcomes)}
 
     def _find_baselines(self, run: StoredRun, limit: Baseline) -> list[StoredRun]:
         """The baseline runs of a limit, newest first."""
@@ -372,6 +370,12 @@ class ThresholdGate:
             return chosen
         since = f" since {choice.since}" if choice.since else ""
         raise _CannotBeCheckedError(f"there is no valid run of {run.area} before this one{since}")
+
+
+def build_gate_result(outcomes: Sequence[RuleOutcome]) -> dict[str, Any]:
+    """Outcomes of rules as the `thresholds` of run.json: counts by kind, and rules."""
+    counts = {kind: sum(outcome.outcome == kind for outcome in outcomes) for kind in _OUTCOME_ORDER[::-1]}
+    return {**counts, "rules": [dataclasses.asdict(outcome) for outcome in outcomes]}
 
 
 def load_gate(path: str | Path, present: Iterable[str], all_areas: Iterable[str], place: str | Path) -> ThresholdGate:

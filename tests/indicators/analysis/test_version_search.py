@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from workbench.indicators.analysis.version_search import (
     Step,
     build_level,
     choose_next_probe,
+    choose_series_probe,
     decide_by_interval,
     estimate_step_ratio,
     evaluate_levels,
@@ -193,3 +195,28 @@ def test_a_level_is_a_row_of_effects() -> None:
     row = {"ratio": 0.7, "low": 0.65, "high": 0.75, "level": 0.95, "n": 12, "verdict": "SLOWER"}
     found = build_level(row, is_sequence=True)
     assert (found.estimate, found.low, found.n, found.method) == (0.7, 0.65, 12, SEQUENCE)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_series_finds_both_of_two_steps_by_halving(seed: int) -> None:
+    """Simulated, without noise."""
+    draw = random.Random(seed)
+    n = draw.randint(20, 200)
+    first, second = sorted(draw.sample(range(1, n), 2))
+    truth = [0.0 if place < first else -0.4 if place < second else -0.7 for place in range(n + 1)]
+    levels = {0: truth[0], n: truth[n]}
+    ends = {first - 1, first, second - 1, second}
+    while not ends <= levels.keys():
+        probe = choose_series_probe(levels, margin=0.02)
+        assert probe is not None
+        levels[probe] = truth[probe]
+    assert len(levels) - 2 <= 4 * math.log2(n) + 2
+
+
+def test_a_series_without_a_step_is_looked_at_in_even_parts() -> None:
+    levels = {0: 0.0, 64: 0.0}
+    for _ in range(7):
+        probe = choose_series_probe(levels, margin=0.02)
+        assert probe is not None
+        levels[probe] = 0.0
+    assert sorted(levels) == list(range(0, 65, 8))

@@ -74,6 +74,43 @@ def choose_next_probe(levels: Mapping[int, float], skipped: Collection[int] = ()
     return min(open_, key=lambda position: (abs(2 * position - before - after), position), default=None)
 
 
+def choose_series_probe(levels: Mapping[int, float], skipped: Collection[int] = (), *, margin: float) -> int | None:
+    """The version to measure next of a whole series: where most is unknown; null if all have been measured or skipped.
+
+    The middle of the gap whose length (in halvings) times the change across it, at least the margin, is largest: a
+    step is narrowed down first, then long gaps that may hide a change and its undoing.
+
+    >>> choose_series_probe({0: 0.0, 20: 0.0, 40: -0.5}, margin=0.02)
+    30
+    """
+    best: tuple[float, int] | None = None
+    for before, after in itertools.pairwise(sorted(levels)):
+        open_ = [place for place in range(before + 1, after) if place not in skipped]
+        if open_:
+            change = max(abs(levels[after] - levels[before]), math.log1p(margin))
+            middle = min(open_, key=lambda place: (abs(2 * place - before - after), place))
+            score = math.log2(after - before) * change
+            if best is None or score > best[0]:
+                best = score, middle
+    return None if best is None else best[1]
+
+
+def list_steps(
+    levels: Mapping[int, Interval],
+    *,
+    margin: float,
+    n_compared: int,
+    direct: Mapping[tuple[int, int], Step] | None = None,
+) -> list[Step]:
+    """The changes from one measured version to the next one, largest first; arguments as of `evaluate_levels`."""
+    measured = {0: None, **{place: ratio for place, ratio in levels.items() if ratio.estimate is not None}}
+    steps = [
+        (direct or {}).get((before, after)) or _estimate_step(measured, before, after, margin, n_compared)
+        for before, after in itertools.pairwise(sorted(measured))
+    ]
+    return sorted(steps, key=lambda step: -abs(math.log(step.ratio.estimate or 1.0)))
+
+
 def _find_largest_step(levels: Mapping[int, float]) -> tuple[int, int]:
     """Positions of the two neighbouring measured versions whose log ratios differ most."""
     if len(levels) < 2:

@@ -99,7 +99,7 @@ def bisect(
 
     Example: workbench indicators bisect pandas 2.2.0..2.3.3 --indicator groupby
 
-    Your own commits: workbench indicators bisect --commits v1.2..HEAD --script bench/run.py
+    Your own commits: workbench indicators bisect --commits v1.2..HEAD --script BENCH.py
     """
     from workbench.core.errors import ConfigError
     from workbench.indicators.measurement import version_bisection

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import shlex
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -46,6 +48,8 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 MAX_ATTEMPTS = 2
 """Sessions of a pair of versions, if the first one is invalid."""
 _DIRECT = "direct"
+# Of a series' time; the rest is for sessions of two neighbours.
+_PROBE_SHARE = 0.7
 State = Literal["oldest", "measured", "skipped", "not probed"]
 Watch = Callable[[], AbstractContextManager[SessionWatcher]]
 _HEADERS = ("version", "", "times better", "low", "high", "verdict", "rounds", "session", "")
@@ -293,8 +297,16 @@ class _StoppedError(Exception):
     """Ctrl-C ended a session."""
 
 
-def measure_bisection(bisection: Bisection, *, watch: Watch | None = None, command: str | None = None) -> VersionSearch:
+def measure_bisection(
+    bisection: Bisection,
+    *,
+    watch: Watch | None = None,
+    command: str | None = None,
+    series_budget_s: float | None = None,
+) -> VersionSearch:
     """Measure both ends, then one version after the other, and say which one made the change.
+
+    `series_budget_s`: Measure the whole range for so long, where most is unknown, in place of searching one change.
 
     Each session measures the oldest version, another one, and the control, in rounds. Sessions in the folder are read,
     and one that was stopped is resumed, so that a search goes on where it ended.
@@ -308,7 +320,10 @@ def measure_bisection(bisection: Bisection, *, watch: Watch | None = None, comma
     ):
         search = VersionSearch(bisection, watch or (lambda: nullcontext(SessionWatcher())), command)
         try:
-            search.measure_versions()
+            if series_budget_s is None:
+                search.measure_versions()
+            else:
+                search.measure_series(series_budget_s)
         except _StoppedError:
             search.interrupted = True
         return search
@@ -323,7 +338,7 @@ class VersionSearch:
     `result`: What the levels say; null if both ends are not told apart, or not yet measured.
     `direct`: The session of the two versions of the step against each other; null where none was needed.
     `n_probes`: Number of versions measured between the ends. `reasons`: Why the answer is not known, or not exactly.
-    `conditions`: Machine and version of the indicator of its sessions.
+    `conditions`: Machine and version of the indicator of its sessions. `steps`: Of a series, all that are decided.
     """
 
     bisection: Bisection
@@ -337,6 +352,7 @@ class VersionSearch:
     direct: VersionRecord | None = None
     n_probes: int = 0
     interrupted: bool = False
+    steps: list[Step] = field(default_factory=list)
     conditions: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -350,17 +366,55 @@ class VersionSearch:
         """Whether the version that changed the indicator is known, or lies among versions that cannot be measured."""
         return self.result is not None and not self.reasons and not self.interrupted
 
+    def measure_series(self, budget_s: float) -> None:
+        """Measure both ends, then one after the other where most is unknown, until the time has passed."""
+        started = time.monotonic()
+        if (problem := self._measure_ends()) is not None:
+            self.reasons.append(problem)
+            return
+        assert self.margin is not None
+        while True:
+            levels = {place: record.ratio for place, record in enumerate(self.records) if record.ratio is not None}
+            skipped = {place for place, record in enumerate(self.records) if record.state == "skipped"}
+            logs = version_search.list_log_levels(levels)
+            probe = version_search.choose_series_probe(logs, skipped, margin=self.margin)
+            if probe is None or time.monotonic() - started > _PROBE_SHARE * budget_s:
+                break
+            self.n_probes += 1
+            self.records[probe] = self._probe_version(probe)
+        n_compared = len(self.bisection.stacks) - 1
+        direct: dict[tuple[int, int], Step] = {}
+        # What two ratios to the first one leave open, a session of both may tell.
+        for step in version_search.list_steps(levels, margin=self.margin, n_compared=n_compared):
+            is_small = abs(math.log(step.ratio.estimate or 1.0)) <= math.log1p(self.margin)
+            if step.verdict in DIFFERENT or is_small or time.monotonic() - started > budget_s:
+                continue
+            outcome = self._measure_pair(step.before, step.after, place=_DIRECT)
+            record = self._build_record(step.after, outcome)
+            if outcome.compared.sound and record.ratio is not None and record.verdict is not None:
+                direct[step.before, step.after] = replace(step, ratio=record.ratio, verdict=record.verdict)
+        steps = version_search.list_steps(levels, margin=self.margin, n_compared=n_compared, direct=direct)
+        self.steps = sorted((step for step in steps if step.verdict in DIFFERENT), key=lambda step: step.before)
+
+    def _measure_ends(self) -> str | None:
+        """Measure the newest version against the oldest; why nothing can be learned from it, null if it can."""
+        last = self.bisection.last
+        outcome = self._measure_pair(0, last)
+        ends = self.records[last] = self._build_record(last, outcome)
+        if ends.state == "skipped":
+            return f"{ends.version} cannot be measured: {ends.reason}"
+        if not outcome.compared.sound:
+            return f"the session of both ends is invalid: {_find_first_reason(outcome)}"
+        return None
+
     def measure_versions(self) -> None:
         """Measure both ends, then the probes, then the step itself if its verdict is still open."""
         plan, last = self.bisection.plan, self.bisection.last
-        outcome = self._measure_pair(0, last)
-        ends = self.records[last] = self._build_record(last, outcome)
         # Without ends that are told apart there is nothing to search for.
-        problem = None
-        if ends.state == "skipped":
-            problem = f"{ends.version} cannot be measured: {ends.reason}"
-        elif not outcome.compared.sound:
-            problem = f"the session of both ends is invalid: {_find_first_reason(outcome)}"
+        problem = self._measure_ends()
+        ends = self.records[last]
+        if problem is not None:
+            pass
         elif ends.verdict == SAME:
             problem = "no change to look for"
         elif ends.verdict not in DIFFERENT:
@@ -570,6 +624,26 @@ def format_bisection_answer(search: VersionSearch) -> str:
     return " ".join([*sentences, *(f"Not known more exactly: {reason}." for reason in search.reasons)])
 
 
+def format_series_answer(search: VersionSearch) -> str:
+    """The decided changes of a series in a few sentences."""
+    plan = search.bisection.plan
+    n_measured = sum(record.ratio is not None for record in search.records) + 1
+    measured = f"{n_measured} of {len(plan.versions)} {plan.noun}s measured"
+    if search.interrupted:
+        return f"Stopped: {measured}."
+    if search.reasons:
+        return f"Not known: {search.reasons[0]}."
+    if not search.steps:
+        return f"No change of {search.metric} beyond {100 * (search.margin or 0):.2g} % is shown; {measured}."
+    steps = []
+    for step in search.steps:
+        before, after = plan.versions[step.before], plan.describe(step.after)
+        place = f"by {after}" if step.after == step.before + 1 else f"between {before} and {after}"
+        steps.append(f"{place}, {_format_change(step.ratio)} ({_format_ends_of(step.ratio)})")
+    times = "once" if len(steps) == 1 else f"{len(steps)} times"
+    return f"{search.metric} changed {times}: {'; '.join(steps)}. {measured}."
+
+
 def _format_change(ratio: Interval) -> str:
     """A ratio as a change, such as 1.42x slower."""
     estimate = ratio.estimate or 1.0
@@ -617,14 +691,15 @@ def list_next_commands(search: VersionSearch) -> list[str]:
     return []
 
 
-def format_bisection(search: VersionSearch) -> str:
-    """A search as text: the answer, the versions, the folder, what to do next."""
+def format_bisection(search: VersionSearch, answer: str | None = None) -> str:
+    """A search as text: the answer, the measured versions, the folder, what to do next."""
     folder, plan = search.bisection.folder, search.bisection.plan
-    rows = [_format_record(record, folder) for record in search.records]
+    shown = [record for record in search.records if record.state != "not probed" or not plan.commits]
+    rows = [_format_record(record, folder) for record in shown]
     if search.direct is not None and search.result is not None:
         before, after = plan.versions[search.result.step.before], plan.versions[search.result.step.after]
         rows.append(("", f"{after} against {before}", *_format_record(search.direct, folder)[2:]))
-    lines = [format_bisection_answer(search), "", *format_table(rows, _HEADERS, right=_HEADERS[2:5]), ""]
+    lines = [answer or format_bisection_answer(search), "", *format_table(rows, _HEADERS, right=_HEADERS[2:5]), ""]
     lines += [f"skipped, since they were yanked: {', '.join(plan.yanked)}"] if plan.yanked else []
     lines += [f"ratios are to {plan.versions[0]}, above 1 is better; times in {plan.config.clock} time"]
     lines += [f"written: {folder}", *(f"next: {command}" for command in list_next_commands(search))]
@@ -662,6 +737,7 @@ def build_bisection_document(search: VersionSearch) -> dict[str, Any]:
         if result is None or result.step.verdict not in DIFFERENT
         else [plan.versions[place] for place in (*result.between, result.step.after)],
         "share_of_change": None if result is None else result.share,
+        "steps": [_build_step_document(search, step) for step in search.steps],
         "other_steps": [] if result is None else [_build_step_document(search, step) for step in result.others],
         "changed_packages": [
             {"name": name, "before": old, "after": new} for name, old, new in list_changed_packages(search)

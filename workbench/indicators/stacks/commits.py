@@ -71,6 +71,19 @@ def find_commit(repository: Path, name: str) -> str:
         ) from None
 
 
+WORK_TREE = "."
+
+
+def find_single_commit(repository: Path, name: str) -> Commit:
+    """The commit of a name; of `WORK_TREE`, one that holds the tracked files as they are, on no branch."""
+    if name == WORK_TREE:
+        # Empty where nothing differs from HEAD.
+        name = run_git(repository, "stash", "create") or "HEAD"
+    sha = find_commit(repository, name)
+    number = int(run_git(repository, "rev-list", "--count", "--first-parent", sha))
+    return Commit(sha=sha, number=number, subject=run_git(repository, "log", "-1", "--format=%s", sha)[:1000])
+
+
 def list_commits(repository: Path, ends: str) -> list[Commit]:
     """Commits from OLD to NEW on the first-parent line, oldest first, both ends among them. `ends`: OLD..NEW."""
     parsed = _RANGE.fullmatch(ends.strip())
