@@ -14,9 +14,9 @@ from workbench.speedup.recording.recording_plan import parse_settings
 # Settings that a session may change while it runs; others need a session of their own.
 _RUNTIME = "spark.sql."
 NOT_TRIED = "not tried"
-# Values around an advised one: where the best lies, advice only knows the order of magnitude.
-_AROUND = (0.25, 0.5, 2.0)
-_NUMBERS = ("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold")
+# Values around an advised one: where the best lies, advice only knows the order of magnitude. Before a query runs, Spark
+# holds the threshold against its own estimate of a side, which may be many times the size that is shuffled.
+_AROUND = {"spark.sql.shuffle.partitions": (0.25, 0.5, 2.0), "spark.sql.autoBroadcastJoinThreshold": (2.0, 8.0)}
 
 
 class StatePart(StrictModel, frozen=False):
@@ -72,8 +72,8 @@ def _list_values(setting: str, value: str) -> Iterator[str]:
     ['8', '2', '4', '16']
     """
     yield value
-    if setting in _NUMBERS and value.isdigit():
-        for factor in _AROUND:
+    if value.isdigit():
+        for factor in _AROUND.get(setting, ()):
             other = int(int(value) * factor)
             if other >= 1:
                 yield str(other)
