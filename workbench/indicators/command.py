@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.console.options import ModelCommand, build_group
 from workbench.indicators.commands.bisect import bisect
+from workbench.indicators.commands.blame import blame
 from workbench.indicators.commands.collect import collect
 from workbench.indicators.commands.commits import commits
 from workbench.indicators.commands.compare import compare
@@ -32,6 +33,7 @@ app.command(cls=ModelCommand)(run)
 app.command(cls=ModelCommand)(time)
 app.command(cls=ModelCommand)(bisect)
 app.command(cls=ModelCommand)(commits)
+app.command(cls=ModelCommand)(blame)
 app.command(cls=ModelCommand)(compare)
 app.command()(collect)
 app.command(cls=ModelCommand)(recommend)

@@ -422,6 +422,26 @@ OBSERVATIONS = Table(
         _added_column("cpu_part", "str", "CPU time is of the measured part, or of the whole run."),
     ),
 )
+CAUSES = Table(
+    "causes",
+    "Differences between two sides that make one slower.",
+    ("kind", "name"),
+    (
+        Column("kind", "str", "package, python, threads or variable."),
+        Column("name", "str", "What differs."),
+        Column("good", "str", "On the fast side; null without it.", nullable=True),
+        Column("bad", "str", "On the slow side; null without it.", nullable=True),
+        Column(
+            "share", "float", "Of the slowdown, on the log scale; of all more than 1: they act together.", unit="share"
+        ),
+        Column("without", "float", "How many times as fast the slow side is without it."),
+        Column("without_low", "float", "Low end.", nullable=True),
+        Column("without_high", "float", "High end.", nullable=True),
+        Column("alone", "float", "How many times as slow the fast side is with it alone.", nullable=True),
+        Column("alone_low", "float", "Low end.", nullable=True),
+        Column("alone_high", "float", "High end.", nullable=True),
+    ),
+)
 EFFECTS = Table(
     "effects",
     "One row per arm and metric: how it differs from the baseline, within rounds.",

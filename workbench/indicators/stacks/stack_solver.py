@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -203,13 +203,14 @@ class UnsolvedPoint:
 class Solver:
     """Solves points with common requirements, index and limits.
 
-    `before` is the upload time limit of files; null for no limit.
+    `before` is the upload time limit of files; null for no limit. `no_deps`: Only what is named, whatever it asks for.
     """
 
     requirements: tuple[str, ...]
     index: PackageIndex
     before: datetime | None = None
     offline: bool = False
+    no_deps: bool = False
 
     def solve_point(self, point: Point) -> SolvedPoint | UnsolvedPoint:
         """Solve a point with uv."""
@@ -243,6 +244,8 @@ class Solver:
             (folder / "pins.txt").write_text(pins, encoding="utf-8")
             options = ["--generate-hashes", "--no-header", "--no-annotate", "--only-binary", ":all:"]
             options += [*self.index.target.list_uv_options(), "--resolution", point.resolution]
+            if self.no_deps:
+                options.append("--no-deps")
             if before is not None:
                 options += ["--exclude-newer", format_time(before)]
             return uv_tool.run_uv(
@@ -284,6 +287,16 @@ class Solver:
             download_bytes=None if best is None else self.index.size_bytes(best),
             index=self.index.sources.pinned[name][0] if name in self.index.sources.pinned else None,
         )
+
+
+def lock_pins(pins: Mapping[str, str], python: str) -> Stack:
+    """A lock of exactly these versions for a Python, even if they do not ask for each other."""
+    target = build_target(python)
+    requirements = tuple(f"{name}=={version}" for name, version in sorted(pins.items()))
+    solved = Solver(requirements, PackageIndex(load_sources(), target), no_deps=True).solve_point(Point())
+    if isinstance(solved, UnsolvedPoint):
+        raise RunFailedError("no wheels of these versions", found=solved.rejected.reason[:400])
+    return build_stack(solved.packages, python=target.python, platform=target.platform)
 
 
 def write_requirements(folder: Path, requirements: Sequence[str], sources: Sources) -> str:

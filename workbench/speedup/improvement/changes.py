@@ -14,8 +14,8 @@ from workbench.speedup.recording.recording_plan import parse_settings
 # Settings that a session may change while it runs; others need a session of their own.
 _RUNTIME = "spark.sql."
 NOT_TRIED = "not tried"
-# Values around an advised one: where the best lies, advice only knows the order of magnitude. Before a query runs, Spark
-# holds the threshold against its own estimate of a side, which may be many times the size that is shuffled.
+# Values around an advised one: where the best lies, advice only knows the order of magnitude. Before a query runs,
+# Spark holds the threshold against its own estimate of a side, which may be many times the size that is shuffled.
 _AROUND = {"spark.sql.shuffle.partitions": (0.25, 0.5, 2.0), "spark.sql.autoBroadcastJoinThreshold": (2.0, 8.0)}
 
 
