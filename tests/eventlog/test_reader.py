@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import zstandard
 
 from tests.eventlog.conftest import LOGS, OTHERS, OWN
 from tests.eventlog.reference import Reference, content
+from tests.fakes import eventlogs as made
 from workbench.core.errors import ConfigError, InputError
 from workbench.eventlog.codecs import decode_blocks
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
@@ -253,3 +255,17 @@ def test_settings_that_a_session_changed_are_those_of_its_query(facts_of: Read, 
     assert "hush" not in str(other["modified_configs"].to_list())
     assert other["modified_configs"].null_count() == 1
     assert other.drop("modified_configs").equals(found.drop("modified_configs"))
+
+
+def test_a_query_of_spark_connect_names_its_session_and_user(tmp_path: Path) -> None:
+    def tag(user: str, session: str) -> str:
+        return f"SparkConnect_OperationTag_User_{user}_Session_{session}_Operation_55430bea-7a4e-4471-89e7-4273d937e384"
+
+    tags = [[tag("ann_b", "5fcc-1"), "spark-session-e2d6"], [tag("", "5fcc-2")], ["mine"], []]
+    starts = [made.sql_start(sql_id) | {"jobTags": its_tags} for sql_id, its_tags in enumerate(tags)]
+    path = tmp_path / "log"
+    path.write_text("".join(json.dumps(event) + "\n" for event in [made.application_start(), *starts]))
+    rows = read_event_logs(path).sql_executions.sort("sql_id")
+    assert rows["connect_session"].to_list() == ["5fcc-1", "5fcc-2", None, None]
+    assert rows["connect_user"][0] is not None
+    assert rows["connect_user"].to_list()[1:] == [None, None, None]

@@ -308,6 +308,7 @@ class SqlStart(
         "plan": "sparkPlanInfo",
         "time_ms": "time",
         "configs": "modifiedConfigs",
+        "tags": "jobTags",
     },
 ):
     """Start of an execution; folding replaces `plan` by its columns in `packed`, which logs do not have."""
@@ -318,6 +319,7 @@ class SqlStart(
     plan: Plan | None = None
     time_ms: BoundedInt | None = None
     configs: Any = None
+    tags: list[str] = []
     packed: bytes = b""
 
 

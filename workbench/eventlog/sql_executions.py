@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ from workbench.eventlog.plan_graph import PlanColumns, unpack_plan
 from workbench.eventlog.stage_statistics import INTERNAL, NO_VALUES, StageFacts, Summary, summarize_samples
 from workbench.eventlog.table_sink import RowWriter, clamp_to_64_bits, statistics_columns
 
+# What Spark Connect tags the jobs of an operation with.
+CONNECT_TAG = re.compile(
+    r"SparkConnect_OperationTag_User_(?P<user>.{0,200})_Session_(?P<session>[\w-]{1,80})_Operation_[\w-]{1,80}"
+)
 # A stage, and the place of an accumulator in it.
 StageSample = tuple[StageFacts, int]
 
@@ -156,6 +161,7 @@ class SqlAssembler:
             error=self.rows.redactor.redact_message(error) if error else None,
             n_plan_versions=len(sql.plans),
             modified_configs=self._format_configs(start.configs),
+            **self._find_connect_session(start.tags),
         )
         if error:
             self.rows.add_failure(
@@ -164,6 +170,12 @@ class SqlAssembler:
         self.rows.ledger.metrics_planned.update(sql.metrics)
         self._write_plans(sql)
         self._write_node_metrics(sql)
+
+    def _find_connect_session(self, tags: list[str]) -> dict[str, str | None]:
+        """Session and user of Spark Connect, which its tag of the jobs names."""
+        found = next(filter(None, map(CONNECT_TAG.fullmatch, tags)), None)
+        user = self.rows.redactor.redact_name(found["user"]) if found and found["user"] else None
+        return {"connect_session": found["session"] if found else None, "connect_user": user}
 
     def _format_configs(self, configs: Any) -> str | None:
         if not isinstance(configs, dict):

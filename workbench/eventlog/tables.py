@@ -168,6 +168,8 @@ SQL_EXECUTIONS = Table(
             nullable=True,
             added=True,
         ),
+        Column("connect_session", "str", "Session of Spark Connect that asked for it.", nullable=True, added=True),
+        Column("connect_user", "str", "User of that session; null if it has no name.", nullable=True, added=True),
     ),
 )
 PLAN_NODES = Table(

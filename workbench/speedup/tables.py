@@ -221,6 +221,20 @@ FAILURE_COUNTS = Table(
         seconds_column("first_s", "Time of the first; null if the log lacks it.", nullable=True),
     ),
 )
+CONNECT_SESSIONS = Table(
+    "connect_sessions",
+    "Sessions of Spark Connect, most time first.",
+    ("connect_session",),
+    (
+        text_column("connect_session", "Id of the session."),
+        text_column("connect_user", "Its user; null without a name.", nullable=True),
+        count_column("n_queries", "Queries that it asked for."),
+        count_column("n_failed", "Failed ones of them."),
+        seconds_column("sql_s", "Time of its queries together; those side by side count each."),
+        seconds_column("first_s", "Start of the first one, since the application's start.", nullable=True),
+        seconds_column("last_s", "End of the last one; null if the log lacks it.", nullable=True),
+    ),
+)
 WALL_PARTS = Table(
     "wall_parts",
     "Wall time of the application by part; the parts add up to its wall time.",
@@ -431,6 +445,7 @@ PROFILE_TABLES = (
     FAILURE_COUNTS,
     EXECUTOR_STEPS,
     EXECUTOR_SHAPES,
+    CONNECT_SESSIONS,
     books.BOOKS,
 )
 # What a study of a profile has besides.

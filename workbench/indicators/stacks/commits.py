@@ -11,7 +11,6 @@ import base64
 import hashlib
 import os
 import re
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -52,9 +51,14 @@ class Commit(StrictModel):
         return self.sha[:SHORT]
 
 
+# Hooks of the repository do not run; a commit of the work tree as it is needs a name.
+_GIT_SETTINGS = ("core.hooksPath=/dev/null", "user.name=workbench", "user.email=workbench@localhost")
+
+
 def run_git(repository: Path, *arguments: str) -> str:
     """Output of a git command in a repository."""
-    command = ["git", "--no-optional-locks", "-C", str(repository), *arguments]
+    settings = [word for setting in _GIT_SETTINGS for word in ("-c", setting)]
+    command = ["git", "--no-optional-locks", "-C", str(repository), *settings, *arguments]
     return run_command(command, timeout_s=_GIT_TIMEOUT_S, must_succeed=True, do="git must be installed").stdout.strip()
 
 
@@ -181,8 +185,7 @@ class CommitBuilder:
             try:
                 yield tree
             finally:
-                shutil.rmtree(tree, ignore_errors=True)
-                run_git(self.repository, "worktree", "prune")
+                run_git(self.repository, "worktree", "remove", "--force", str(tree))
 
     def solve_commit(self, commit: Commit, requirements: Sequence[str], *, max_download_bytes: int) -> Stack:
         """The lock of a commit's wheel with all that it needs.

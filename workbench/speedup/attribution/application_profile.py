@@ -86,6 +86,7 @@ class Profile:
     failure_counts: pl.DataFrame
     executor_steps: pl.DataFrame
     executor_shapes: pl.DataFrame
+    connect_sessions: pl.DataFrame
     books: pl.DataFrame
     reasons: tuple[str, ...]
     answer: str
@@ -243,6 +244,7 @@ def build_profile(
         failure_counts=failures,
         executor_steps=there.steps,
         executor_shapes=there.shapes,
+        connect_sessions=_sum_connect_sessions(log_facts, zero_ms),
         books=books,
         reasons=reasons,
         answer=answer,
@@ -542,6 +544,23 @@ def _build_coverage(facts: EventLogFacts, spans: pl.DataFrame) -> pl.DataFrame:
         chosen = stages.filter(which)
         rows.append({"part": part, "task_time_s": float(chosen.select(time_s.sum()).item()), "n_stages": chosen.height})
     return tables.COVERAGE.check(pl.DataFrame(rows).with_columns(task_time_share=_share_expr("task_time_s")))
+
+
+def _sum_connect_sessions(facts: EventLogFacts, zero_ms: int) -> pl.DataFrame:
+    """Table CONNECT_SESSIONS; seconds from `zero_ms` on."""
+    asked = facts.sql_executions.filter(
+        pl.col("connect_session").is_not_null(),
+        pl.col("root_sql_id").is_null() | (pl.col("root_sql_id") == pl.col("sql_id")),
+    )
+    sums = asked.group_by("connect_session").agg(
+        pl.col("connect_user").first(),
+        n_queries=pl.len().cast(pl.Int64),
+        n_failed=(pl.col("status") == "failed").sum().cast(pl.Int64),
+        sql_s=pl.col("duration_ms").sum() / 1e3,
+        first_s=_seconds_expr("start_time_ms", zero_ms).min(),
+        last_s=_seconds_expr("end_time_ms", zero_ms).max(),
+    )
+    return tables.CONNECT_SESSIONS.check(sums).sort("sql_s", "connect_session", descending=[True, False])
 
 
 def _count_failures(facts: EventLogFacts, zero_ms: int) -> pl.DataFrame:

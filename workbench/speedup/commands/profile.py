@@ -110,6 +110,11 @@ def _print_profile(study: ProfileStudy, limit: int) -> None:
     print_block(table(result.sum_stages(), tables.STAGE_SPANS, caption=caption, limit=10).text)
     caption = "Times that operators report: they nest, as the third column says, so do not add rows"
     print_block(table(result.operator_times, tables.OPERATOR_TIMES, caption=caption, limit=limit).text)
+    if result.connect_sessions.height:
+        sessions = table(
+            result.connect_sessions, tables.CONNECT_SESSIONS, caption="Sessions of Spark Connect", limit=limit
+        )
+        print_block(sessions.text)
     if result.failure_counts.height:
         print_block(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
 
