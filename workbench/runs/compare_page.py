@@ -223,23 +223,35 @@ def write_comparison_page(comparison: Comparison, path: str | Path) -> Path:
 def write_run_page(
     cells: Sequence[PageCell], path: str | Path, *, run: StoredRun, command: str, config: dict[str, Any]
 ) -> Path:
-    """Write a page that is made of runs, not of a notebook that ran, whole or not at all.
+    """Write a page that is made of runs. `run`: The newest of them."""
+    return write_page(cells, path, area=run.area, ended_at=run.record.get("ended_at"), command=command, config=config)
 
-    `cells`: Its title, headings, and results, each with the call that gives it. `run`: The newest of the runs.
-    `config`: What the page's provenance shows.
+
+def write_page(
+    cells: Sequence[PageCell],
+    path: str | Path,
+    *,
+    area: str,
+    ended_at: str | None,
+    command: str,
+    config: dict[str, Any],
+) -> Path:
+    """Write a page that is not of a notebook that ran, whole or not at all.
+
+    `cells`: Its title, headings, and results, each with the call that gives it. `config`: What its provenance shows.
     """
     from nbformat import v4
 
     made = [v4.new_markdown_cell(cell) if isinstance(cell, str) else build_result_cell(*cell) for cell in cells]
     record: dict[str, Any] = {
-        "area": run.area,
+        "area": area,
         "title": str(cells[0]).removeprefix("# "),
         "status": "succeeded",
         "verdict": None,
         "reasons": [],
         "command": command,
         "config": config,
-        "ended_at": run.record.get("ended_at"),
+        "ended_at": ended_at,
     }
     text = page.render_page(v4.new_notebook(cells=made), record)
     with refuse_os_errors("cannot write the page", path, error_type=ConfigError):
