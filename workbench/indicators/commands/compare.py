@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -38,6 +38,12 @@ def compare(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the verdict of each metric as test results.")
     ] = None,
+    count: Annotated[
+        Literal["instructions"] | None,
+        typer.Option(
+            help="Judge scripts by the instructions of their process, too (perf, or valgrind): where time is noisy."
+        ),
+    ] = None,
     accept_undecided: Annotated[
         bool, typer.Option("--accept-undecided", help="Let metrics pass of which too little is known.")
     ] = False,
@@ -56,6 +62,7 @@ def compare(
     from dataclasses import asdict
 
     from workbench.core import files
+    from workbench.core.errors import ConfigError
     from workbench.core.files import default_out
     from workbench.indicators.measurement import session_report
     from workbench.indicators.measurement.commit_comparison import compare_commits
@@ -64,6 +71,8 @@ def compare(
     from workbench.runs import catalogue, export
 
     config = settings.build_model(SessionConfig)
+    if count is not None and not config.script:
+        raise ConfigError("only scripts are counted", where="--count", do="add --script PATH, or leave it out")
     with select_watcher() as watcher:
         compared = compare_commits(
             (base, head),
@@ -72,6 +81,7 @@ def compare(
             subfolder=subfolder,
             requirements=tuple(fixed or ()),
             accept_undecided=accept_undecided,
+            with_counts=count is not None,
             out=out or default_out(),
             watcher=watcher,
             command=format_command_line(),

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.indicators.contract.script_declaration import ScriptDeclaration
 from workbench.indicators.measurement import sessions
+from workbench.indicators.measurement.instruction_counts import N_RUNS, compare_counts, count_instructions
+from workbench.indicators.measurement.script_cases import read_declarations
 from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.session_report import SessionOutcome
 from workbench.indicators.measurement.stack_variants import build_stack_set
+from workbench.indicators.stacks import environments
 from workbench.indicators.stacks.commits import Commit, CommitBuilder, find_single_commit
 from workbench.runs import run_folder
 from workbench.runs.threshold_gate import Kind, RuleOutcome, build_gate_result
+from workbench.stats import MARGIN, ratio_verdict
 from workbench.stats.verdicts import SLOWER, UNDECIDED
 
 STACKS_FOLDER = "commits"
@@ -43,11 +48,14 @@ def compare_commits(
     subfolder: str = ".",
     requirements: tuple[str, ...] = (),
     accept_undecided: bool = False,
+    with_counts: bool = False,
     out: Path,
     watcher: SessionWatcher,
     command: str | None = None,
 ) -> CommitComparison:
-    """Build two commits, measure both in rounds beside a control, and judge each metric. `names`: Of the commits.
+    """Build two commits, measure both in rounds beside a control, and judge each metric.
+
+    `names`: Of the commits. `with_counts`: Count the instructions of scripts, too.
 
     Raises
     ------
@@ -72,13 +80,28 @@ def compare_commits(
         build_stack_set(stacks, [stack.name for stack in stacks]).write(path)
         config = config.model_copy(update={"stacks": (str(path),), "baseline": first.short})
         outcome = sessions.start_session(config, out=out, watcher=watcher, command=command)
+        pythons = [str(environments.ensure_environment(stack).python) for stack in stacks] if with_counts else []
     rules = judge_metrics(outcome, accept_undecided=accept_undecided)
+    if with_counts:
+        rules += tuple(_judge_counts(script, pythons, config) for script in read_declarations(outcome.folder))
     run = run_folder.load_run(outcome.folder)
     run.record["thresholds"] = build_gate_result(rules)
     changes = [f"{commit.short}: {commit.subject}" for commit in (first, second)]
     run.record["details"] = [*changes, *(run.record.get("details") or [])]
     run.save()
     return CommitComparison(outcome, (first, second), rules)
+
+
+def _judge_counts(script: ScriptDeclaration, pythons: Sequence[str], config: SessionConfig) -> RuleOutcome:
+    """A rule on the instructions of a script's whole process, on both sides."""
+    base, head = ([count_instructions(python, script, config.threads) for _ in range(N_RUNS)] for python in pythons)
+    found = compare_counts(base, head)
+    margin = MARGIN if config.margin is None else config.margin
+    verdict = ratio_verdict(found.estimate, found.low, found.high, margin=margin)
+    kinds: dict[str, Kind] = {SLOWER: "broken", UNDECIDED: "refused"}
+    told = f"{found.estimate:.4f} times as few [{found.low:.4f}, {found.high:.4f}], {verdict}, {N_RUNS} runs"
+    rule = f"{script.name} takes no more instructions (not time: of its whole process)"
+    return RuleOutcome(rule, kinds.get(verdict, "passed"), told, rows=N_RUNS)
 
 
 def judge_metrics(outcome: SessionOutcome, *, accept_undecided: bool) -> tuple[RuleOutcome, ...]:
