@@ -51,8 +51,8 @@ CURES = {
     ADAPTIVE: "true", SKEW: "true", COALESCE: "true", BROADCAST: "10485760", PIECE: "128MB", OPEN: "4MB",
     CODEGEN: "true", COLUMNS: "true",
 }  # fmt: skip
-VALUES = {PARTITIONS: ("2", "4", "8", "16", "64"), BROADCAST: ("10485760", "67108864")}
-N_KINDS, SCALE, N_ROUNDS = 12, 0.2, 8
+VALUES = {PARTITIONS: ("2", "8", "64"), BROADCAST: ("10485760", "67108864")}
+N_KINDS, SCALE, N_ROUNDS = 12, 0.2, 6
 # Decoys have seeds from here on.
 FIRST_DECOY = 1000
 TIMEOUT_S = 1800.0
