@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -34,14 +33,20 @@ def measure_repeated_results(facts: EventLogFacts) -> RepeatedResults | None:
     queries = {sql_id: plan for (_, sql_id), plan in fingerprint_plans(facts.plan_nodes).items()}
     repeated: defaultdict[int, set[int]] = defaultdict(set)
     seen: set[str] = set()
-    asked: set[str] = set()
+    asked: set[str | None] = set()
     for (key,), plan in facts.plan_nodes.filter("is_final").sort("sql_id").group_by("sql_id", maintain_order=True):
         sql_id = int(str(key))
-        digests = dict(_list_costly_subtrees(plan))
-        if queries[sql_id] not in asked:
-            repeated[sql_id].update(*(node_ids for digest, node_ids in digests.items() if digest in seen))
-        asked.add(queries[sql_id])
-        seen.update(digests)
+        digests, below = _digest_subtrees(plan)
+        query = queries.get(sql_id)
+        if query is None or query not in asked:
+            left = [node_id for node_id, digest in digests.items() if digest in seen]
+            while left:
+                node_id = left.pop()
+                if node_id not in repeated[sql_id]:
+                    repeated[sql_id].add(node_id)
+                    left += below[node_id]
+        asked.add(query)
+        seen.update(digests.values())
     if not any(repeated.values()):
         return None
     pieces = measure_single_log(facts).pieces.select("sql_id", "node_ids", "wall_s").iter_rows()
@@ -49,19 +54,18 @@ def measure_repeated_results(facts: EventLogFacts) -> RepeatedResults | None:
     return RepeatedResults(len({sql_id for sql_id, _ in times}), sum(wall_s for _, wall_s in times))
 
 
-def _list_costly_subtrees(plan: pl.DataFrame) -> Iterator[tuple[str, set[int]]]:
-    """Digest and nodes of each subtree of a plan that does more than read and filter."""
-    subtrees: dict[int, tuple[str, set[int], bool]] = {}
+def _digest_subtrees(plan: pl.DataFrame) -> tuple[dict[int, str], defaultdict[int, list[int]]]:
+    """Digest of each subtree of a plan that does more than read and filter, and the inputs of each node."""
+    subtrees: dict[int, tuple[str, bool]] = {}
     below: defaultdict[int, list[int]] = defaultdict(list)
     for row in plan.sort("depth", "node_id", descending=[True, False]).iter_rows(named=True):
         node_id, name = row["node_id"], row["node_name"]
-        children = [subtrees[child] for child in sorted(below[node_id])]
+        inputs = [subtrees[child] for child in sorted(below[node_id])]
         # A stage of adaptive execution has a number in place of a text.
         text = "" if name.endswith("QueryStage") else strip_passing_ids(row["simple_string"] or "")
-        parts = "\0".join([strip_suffix(name), text, *(digest for digest, _, _ in children)])
-        node_ids = {node_id}.union(*(ids for _, ids, _ in children))
-        is_costly = any(part in name for part in _COSTLY) or any(costly for _, _, costly in children)
-        subtrees[node_id] = (hashlib.sha256(parts.encode()).hexdigest(), node_ids, is_costly)
+        parts = "\0".join([strip_suffix(name), text, *(digest for digest, _ in inputs)])
+        is_costly = any(part in name for part in _COSTLY) or any(costly for _, costly in inputs)
+        subtrees[node_id] = (hashlib.sha256(parts.encode()).hexdigest(), is_costly)
         for parent in row["parent_ids"]:
             below[parent].append(node_id)
-    yield from ((digest, node_ids) for digest, node_ids, is_costly in subtrees.values() if is_costly)
+    return {node_id: digest for node_id, (digest, is_costly) in subtrees.items() if is_costly}, below
