@@ -14,6 +14,8 @@ from workbench.speedup.attribution.plan_identity import fingerprint_plans, strip
 from workbench.speedup.engines import strip_suffix
 
 # Files that are only read and filtered are no result: reading them again may be as quick as reading a cache.
+# Plans of more nodes are not looked at: a second and a half.
+MAX_NODES = 100_000
 _COSTLY = ("Exchange", "Join", "Aggregate", "Window", "Generate")
 
 
@@ -30,11 +32,14 @@ def measure_repeated_results(facts: EventLogFacts) -> RepeatedResults | None:
 
     Whole queries that run again, as the passes of a benchmark or retries, do not count: they are no part of a job.
     """
+    final = facts.plan_nodes.filter("is_final")
+    if final.height > MAX_NODES:
+        return None
     queries = {sql_id: plan for (_, sql_id), plan in fingerprint_plans(facts.plan_nodes).items()}
     repeated: defaultdict[int, set[int]] = defaultdict(set)
     seen: set[str] = set()
     asked: set[str | None] = set()
-    for (key,), plan in facts.plan_nodes.filter("is_final").sort("sql_id").group_by("sql_id", maintain_order=True):
+    for (key,), plan in final.sort("sql_id").group_by("sql_id", maintain_order=True):
         sql_id = int(str(key))
         digests, below = _digest_subtrees(plan)
         query = queries.get(sql_id)
