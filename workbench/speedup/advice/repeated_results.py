@@ -13,9 +13,9 @@ from workbench.speedup.attribution.operator_explanation import measure_single_lo
 from workbench.speedup.attribution.plan_identity import fingerprint_plans, strip_passing_ids
 from workbench.speedup.engines import strip_suffix
 
-# Files that are only read and filtered are no result: reading them again may be as quick as reading a cache.
 # Plans of more nodes are not looked at: a second and a half.
 MAX_NODES = 100_000
+# Files that are only read and filtered are no result: reading them again may be as quick as reading a cache.
 _COSTLY = ("Exchange", "Join", "Aggregate", "Window", "Generate")
 
 
