@@ -48,6 +48,7 @@ class ImproveState(StatePart):
 
     changes: list[Change] = Field(default_factory=list)
     screened: bool = False
+    suite_s: float = 0.0
     kept: dict[str, str] = Field(default_factory=dict)
     proven: str = ""
     ratio: float | None = None
@@ -125,6 +126,7 @@ def _search(config: ImproveConfig, state: ImproveState, keep_state: Callable[[],
     prepared = recording_plan.prepare_recording(record, say=say)
     timeout_s = config.session_timeout_s
     if not state.screened:
+        state.suite_s = sum(_list_warm_times(recorded)["duration_s"])
         log = str(next(recorded.iterate_logs())[2])
         study = study_profile(read_event_logs(log), ProfileConfig(event_log=log))
         state.changes = list_changes(study.advice, config.tries, config.conf)
@@ -155,13 +157,17 @@ def _search(config: ImproveConfig, state: ImproveState, keep_state: Callable[[],
     return []
 
 
+def _list_warm_times(recorded: Recording) -> pl.DataFrame:
+    """`query, duration_s` of the last pass, longest first."""
+    rows = recorded.read_executions()
+    times = rows.filter(pl.col("pass") == pl.col("pass").max()).group_by("query").agg(pl.col("duration_s").sum())
+    return times.sort("duration_s", "query", descending=[True, False])
+
+
 def _list_long_queries(recorded: Recording) -> list[str]:
     """The queries that make up most of the suite's warm time, longest first."""
-    rows = recorded.read_executions()
-    times = rows.filter(rows["pass"] == rows["pass"].max()).group_by("query").agg(pl.col("duration_s").sum())
-    times = times.sort("duration_s", "query", descending=[True, False])
     share_before = pl.col("duration_s").cum_sum().shift(1, fill_value=0.0) / pl.col("duration_s").sum()
-    return times.filter(share_before < SLICE_SHARE)["query"].to_list()
+    return _list_warm_times(recorded).filter(share_before < SLICE_SHARE)["query"].to_list()
 
 
 def _note_screening(screened: Sequence[Change], trial: Trial) -> None:
@@ -204,7 +210,7 @@ def _decide(prepared: RecordingPlan, state: ImproveState, change: Change, timeou
 def _decide_in_sessions(config: ImproveConfig, state: ImproveState, change: Change, say: Say) -> None:
     """The same for a setting that needs a session of its own: as many fresh sessions with and without it."""
     folder = f"change-{state.changes.index(change) + 1}"
-    proof = record_proof(config, folder, state.kept, state.kept | {change.setting: change.value}, say)
+    proof = record_proof(config, folder, state.kept, state.kept | {change.setting: change.value}, state.suite_s, say)
     _note_decision(state, change, proof.compare(LEVEL), proof.objection)
 
 
@@ -217,7 +223,7 @@ def _note_decision(state: ImproveState, change: Change, found: stats.Interval, o
 
 
 def _prove(config: ImproveConfig, state: ImproveState, say: Say) -> None:
-    proof = record_proof(config, "proof", {}, state.kept, say)
+    proof = record_proof(config, "proof", {}, state.kept, state.suite_s, say)
     found = proof.compare(LEVEL)
     state.ratio, state.low, state.high = found.estimate, found.low, found.high
     state.proven = stats.ratio_verdict(found.estimate, found.low, found.high)
