@@ -525,8 +525,10 @@ class World:
         }
         if self.version >= (3, 3):
             event["modifiedConfigs"] = {}
+        if self.version >= (3, 5):
+            event["jobTags"] = []
         if self.version >= (4, 0):
-            event |= {"jobTags": [], "jobGroupId": None}
+            event["jobGroupId"] = None
         self.emit(time, 1, event)
 
     def end_sql(self, sql_id: int, time: int, *, failed: bool) -> None:

@@ -56,7 +56,7 @@ def name_page(metric: str) -> str:
     """File name of a metric's page.
 
     >>> name_page("sort[n=10]")
-    'sort-n-10-0a04bb.html'
+    'sort-n-10-9b26f4.html'
     """
     words = re.sub(r"[^a-z0-9]+", "-", metric.lower()).strip("-")[:60]
     return f"{words}-{hashlib.sha256(metric.encode()).hexdigest()[:6]}.html"
