@@ -164,9 +164,9 @@ def render_svg(spec: dict[str, Any]) -> str:
 
 def format_markdown(summary: RunSummary) -> str:
     """The summary for a comment or a job's summary page: answer, verdict, key numbers, and where it comes from."""
-    outcome = ", ".join([f"**{_escape_markdown(summary.outcome)}**", *map(_escape_markdown, summary.conditions)])
-    lines = [f"### {_escape_markdown(summary.answer)}", "", f"{_escape_markdown(summary.area)}: {outcome}", ""]
-    lines += [f"- {_escape_markdown(text)}" for text in (*summary.reasons, *summary.details)]
+    outcome = ", ".join([f"**{escape_markdown(summary.outcome)}**", *map(escape_markdown, summary.conditions)])
+    lines = [f"### {escape_markdown(summary.answer)}", "", f"{escape_markdown(summary.area)}: {outcome}", ""]
+    lines += [f"- {escape_markdown(text)}" for text in (*summary.reasons, *summary.details)]
     lines += _format_rows(("key number", "value"), summary.key_numbers, right=True)
     rules = [(rule.outcome, rule.name, rule.found) for rule in _list_rules(summary)]
     lines += _format_rows(("threshold", "rule", "found"), rules)
@@ -183,14 +183,14 @@ def _format_rows(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right
     if not rows:
         return []
     marks = ["---", "---:" if right else "---", *["---"] * (len(headers) - 2)]
-    cells = [headers, marks, *([_escape_markdown(text) for text in row] for row in rows)]
+    cells = [headers, marks, *([escape_markdown(text) for text in row] for row in rows)]
     return ["", *("| " + " | ".join(row) + " |" for row in cells)]
 
 
-def _escape_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """A text that neither Markdown nor a table takes for its own marks, and that calls nobody by name.
 
-    >>> _escape_markdown("a|b <i> [x](y) @you")
+    >>> escape_markdown("a|b <i> [x](y) @you")
     'a\\\\|b &lt;i&gt; \\\\[x\\\\](y) &#64;you'
     """
     line = html.escape(" ".join(text.split()), quote=False)

@@ -9,6 +9,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
+from workbench.indicators.commands import MoreRequirements, Repository, Subfolder
 
 
 @take_options_from(
@@ -23,16 +24,9 @@ def commits(
     ends: Annotated[
         str | None, typer.Argument(metavar="OLD..NEW", help="First and last commit, such as v1.2..HEAD.")
     ] = None,
-    repository: Annotated[
-        Path, typer.Option(metavar="DIR", rich_help_panel="Commits", help="The repository.")
-    ] = Path(),
-    subfolder: Annotated[str, typer.Option(metavar="PATH", rich_help_panel="Commits", help="The project in it.")] = ".",
-    fixed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with", rich_help_panel="Commits", metavar="REQUIREMENT", help="A further requirement. Repeatable."
-        ),
-    ] = None,
+    repository: Repository = Path(),
+    subfolder: Subfolder = ".",
+    fixed: MoreRequirements = None,
     metric: Annotated[
         str | None,
         typer.Option(

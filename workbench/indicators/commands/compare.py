@@ -9,6 +9,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
+from workbench.indicators.commands import MoreRequirements, Repository, Subfolder
 
 
 @take_options_from(
@@ -22,16 +23,9 @@ def compare(
     settings: OptionValues,
     base: Annotated[str, typer.Argument(metavar="BASE", help="The earlier commit: branch, tag or id.")],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="The later one; . is the work tree as it is.")] = "HEAD",
-    repository: Annotated[
-        Path, typer.Option(metavar="DIR", rich_help_panel="Commits", help="The repository.")
-    ] = Path(),
-    subfolder: Annotated[str, typer.Option(metavar="PATH", rich_help_panel="Commits", help="The project in it.")] = ".",
-    fixed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with", rich_help_panel="Commits", metavar="REQUIREMENT", help="A further requirement. Repeatable."
-        ),
-    ] = None,
+    repository: Repository = Path(),
+    subfolder: Subfolder = ".",
+    fixed: MoreRequirements = None,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the text of a comment to this file.")
     ] = None,

@@ -25,12 +25,12 @@ from workbench.indicators.history.level_changes import HistoryAnalysis
 from workbench.indicators.tables import CHANGES
 from workbench.report import display
 from workbench.runs.compare_page import PageCell, write_page
+from workbench.runs.export import escape_markdown
 from workbench.stats.verdicts import FASTER, SLOWER
 
 INDEX = "index.html"
 MAX_ROWS = 500
 _TIMEOUT_S = 10.0
-_MARKS = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def write_site(analysis: HistoryAnalysis, folder: Path, *, command: str) -> Path:
@@ -44,7 +44,7 @@ def write_site(analysis: HistoryAnalysis, folder: Path, *, command: str) -> Path
         cells += ["## Changes, with the commits between", ("changes", _show_changes(of_metric))]
         _write(cells, folder / name_page(metric), command)
     told = [
-        f"- [{_escape(row['title'])}]({name_page(row['metric'])}): {_escape(row['state'])}"
+        f"- [{escape_markdown(row['title'])}]({name_page(row['metric'])}): {escape_markdown(row['state'])}"
         for row in list_states(analysis)
     ]
     cells = ["# How did our figures go?", ("history", display.headline(answer=study.format_answer(analysis)))]
@@ -160,8 +160,3 @@ def _show_changes(analysis: HistoryAnalysis) -> Any:
 def _write(cells: list[PageCell], path: Path, command: str) -> Path:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return write_page(cells, path, area="indicators", ended_at=now, command=command, config={})
-
-
-def _escape(text: str) -> str:
-    """A text that Markdown does not take for its own marks."""
-    return _MARKS.sub(r"\\\1", " ".join(text.split()))

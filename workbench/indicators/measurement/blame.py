@@ -8,7 +8,6 @@ goes on where it ended.
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,11 +20,9 @@ from pydantic import Field, StringConstraints
 
 from workbench.core import files, locks
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.files import default_out
 from workbench.core.schema import FiniteModel, StrictModel, read_model_file
-from workbench.indicators.analysis import effects, version_search
+from workbench.indicators.analysis import version_search
 from workbench.indicators.analysis.blame_search import GOOD, Arm, BlameSearch
-from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_progress import SessionWatcher
@@ -38,7 +35,6 @@ from workbench.indicators.measurement.stack_variants import (
 from workbench.indicators.stacks import stack_matrix, stack_solver
 from workbench.indicators.stacks.stack_sets import Stack, StackSet, Variation
 from workbench.indicators.store import archive
-from workbench.runs import run_folder
 from workbench.stats import Interval
 
 PLAN = "blame.json"
@@ -47,7 +43,7 @@ SLOW, GOOD_NAME = "slow", "good"
 Text = Annotated[str, StringConstraints(max_length=4000)]
 Watch = Callable[[], AbstractContextManager[SessionWatcher]]
 Kind = Literal["package", "python", "threads", "variable"]
-PACKAGE, PYTHON, THREADS, VARIABLE = "package", "python", "threads", "variable"
+PACKAGE, PYTHON, THREADS = "package", "python", "threads"
 
 
 class Side(StrictModel):
@@ -162,8 +158,7 @@ def start_blame(
         metric=metric,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    name = f"blame-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    folder = (default_out() if out is None else Path(out)).absolute() / name
+    folder = sessions.name_search_folder("blame", out)
     files.write_text(folder / PLAN, json.dumps(plan.model_dump(mode="json"), indent=1) + "\n")
     return folder, plan
 
@@ -264,12 +259,7 @@ def _measure_session(
         there = sorted((root / sessions.AREA).glob(f"*/{archive.SESSION_FILE}"))
         with watch() as watcher:
             if there:
-                place = there[0].parent
-                session = archive.read_session(place)
-                if run_folder.load_run(place).status != "succeeded" or session.stop_reason in (None, "interrupted"):
-                    outcome = sessions.resume_session(place, watcher=watcher)
-                else:
-                    outcome = SessionOutcome(place, effects.compare_session(load_observations(place)))
+                outcome = sessions.read_or_resume_session(there[0].parent, watcher=watcher)
             else:
                 watcher.report_note(f"session {number}: {len(slow)} differences left, {len(arms) + 1} arms")
                 path = root / "stacks.json"

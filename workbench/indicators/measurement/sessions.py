@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from workbench.core import locks
 from workbench.core.errors import ConfigError, WorkbenchError
+from workbench.core.files import default_out
 from workbench.indicators.analysis import effects
 from workbench.indicators.analysis.observations import Observations, load_observations, select_clock
 from workbench.indicators.contract.indicator import Case
@@ -69,6 +72,20 @@ def start_session(
     if parts.scripts:
         write_declarations(run.folder, parts.scripts)
     return _measure_here(run, session, parts, watcher)
+
+
+def name_search_folder(search: str, out: str | Path | None) -> Path:
+    """A new folder for a search that measures several sessions. `search`: Start of its name."""
+    name = f"{search}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    return (default_out() if out is None else Path(out)).absolute() / name
+
+
+def read_or_resume_session(folder: Path, *, watcher: SessionWatcher | None = None) -> SessionOutcome:
+    """A session of a search that goes on: a finished one as it is, one that was stopped is resumed."""
+    session = archive.read_session(folder)
+    if run_folder.load_run(folder).status != "succeeded" or session.stop_reason in (None, "interrupted"):
+        return resume_session(folder, watcher=watcher)
+    return SessionOutcome(folder, effects.compare_session(load_observations(folder)))
 
 
 def resume_session(

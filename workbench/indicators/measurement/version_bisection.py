@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import shlex
 import textwrap
 import time
@@ -22,10 +21,8 @@ from pydantic import Field, StringConstraints, model_validator
 from workbench.console.tables import format_table
 from workbench.core import files, locks
 from workbench.core.errors import ConfigError, InputError, RunFailedError, refuse_os_errors
-from workbench.core.files import default_out
 from workbench.core.schema import FiniteModel, read_model_file
-from workbench.indicators.analysis import effects, version_search
-from workbench.indicators.analysis.observations import load_observations
+from workbench.indicators.analysis import version_search
 from workbench.indicators.analysis.version_search import SearchResult, Step
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.session_config import SessionConfig
@@ -36,7 +33,6 @@ from workbench.indicators.stacks import environments, stack_sets, version_ranges
 from workbench.indicators.stacks.commits import MAX_COMMITS, Commit, CommitBuilder, list_commits
 from workbench.indicators.stacks.stack_sets import Stack, StackSet
 from workbench.indicators.store import archive
-from workbench.runs import run_folder
 from workbench.stats import Interval, Verdict
 from workbench.stats.verdicts import DIFFERENT, SAME, UNDECIDED
 
@@ -172,7 +168,7 @@ def start_bisection(
                 found=bisection.unsolved[position][:400],
                 do="choose another end, or change --with",
             )
-    folder = _name_folder(plan, out)
+    folder = sessions.name_search_folder(f"bisect-{plan.package}", out)
     with refuse_os_errors("cannot make the folder", folder, do="choose another with --out DIR", error_type=ConfigError):
         solved.write(folder / STACKS)
         write_plan(folder, plan)
@@ -206,19 +202,13 @@ def start_commit_bisection(
         repository=str(repository.absolute()),
         subfolder=subfolder,
     )
-    folder = _name_folder(plan, out)
+    folder = sessions.name_search_folder(f"bisect-{plan.package}", out)
     with refuse_os_errors("cannot make the folder", folder, do="choose another with --out DIR", error_type=ConfigError):
         write_plan(folder, plan)
     bisection = Bisection(folder, plan, CommitStacks(folder, plan), {})
     for position in (0, bisection.last):
         bisection.stacks[position]
     return bisection
-
-
-def _name_folder(plan: BisectionPlan, out: str | Path | None) -> Path:
-    """A new folder of a bisection."""
-    name = f"bisect-{plan.package}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    return (default_out() if out is None else Path(out)).absolute() / name
 
 
 class CommitStacks(Mapping[int, Stack]):
@@ -485,13 +475,7 @@ class VersionSearch:
                 folders.append(path.parent)
         with self.watch() as watcher:
             if attempt < len(folders):
-                # A finished session as it is; one that was stopped is resumed.
-                folder = folders[attempt]
-                session = archive.read_session(folder)
-                if run_folder.load_run(folder).status != "succeeded" or session.stop_reason in (None, "interrupted"):
-                    outcome = sessions.resume_session(folder, watcher=watcher)
-                else:
-                    outcome = SessionOutcome(folder, effects.compare_session(load_observations(folder)))
+                outcome = sessions.read_or_resume_session(folders[attempt], watcher=watcher)
             else:
                 watcher.report_note(f"measuring {after.name} against {self.bisection.plan.versions[base]}")
                 name = "-".join(self.bisection.plan.versions[position] for position in (base, other))
