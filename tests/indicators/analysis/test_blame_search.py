@@ -117,7 +117,8 @@ def test_parts_of_an_interaction_are_told_by_what_each_does_alone() -> None:
         assert cause.alone.estimate == pytest.approx(1.0, rel=0.03)
         assert cause.share == pytest.approx(1.0, rel=0.05)
     alone = search(World(24, {5: 1.5}, None, 0.005, draw)).causes[0]
-    assert alone.alone is None or alone.alone.estimate == pytest.approx(1.5, rel=0.03)
+    assert alone.alone is not None
+    assert alone.alone.estimate == pytest.approx(1.5, rel=0.03)
 
 
 def test_equal_sides_have_no_cause() -> None:

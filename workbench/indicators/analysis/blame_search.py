@@ -157,7 +157,9 @@ class BlameSearch:
                 self.open_.append(difference)
                 continue
             share = math.log(ratio.estimate or 1.0) / whole if whole else 0.0
+            # The last difference that is left is the slow set.
             alone = _divide(ratios[GOOD], ratios[group]) if group in ratios else None
+            alone = ratios[GOOD] if group == self.slow else alone
             self.causes.append(Cause(difference, ratio, alone, share))
         self.kind = "found" if self.causes and not self.open_ else "not known"
         if self.open_:
