@@ -12,6 +12,7 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from tests.conftest import ROOT
 from tests.fakes import s3_server
 from tests.scaletest.conftest import _swept, local_cluster, namespace  # noqa: F401 - fixtures
 from tests.worlds.commit_histories import MODULE, PROJECT, SCRIPT, run_git
+from workbench.cli.app import main
 from workbench.core import redaction
 from workbench.core.files import OUT_VARIABLE
 from workbench.runs import catalogue, run_folder, threshold_gate
@@ -29,6 +31,7 @@ LOG = ROOT / "data" / "samples" / "eventlogs" / "tpch_sf0.1.zstd"
 GITHUB, GITLAB = DEPLOY / "github" / "workbench.yml", DEPLOY / "gitlab" / "workbench.yml"
 DAG = DEPLOY / "airflow" / "workbench_dag.py"
 NIGHTLY = DEPLOY / "kubernetes" / "nightly.yaml"
+IN_CLUSTER_TEST = DEPLOY / "kubernetes" / "scaletest.yaml"
 PACKAGE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
 
 
@@ -77,7 +80,7 @@ def run_shell(box: Path, script: str, **variables: str) -> subprocess.CompletedP
 
 def test_the_cron_job_is_what_kubernetes_takes_and_grants_nothing() -> None:
     validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    for document in read_nightly():
+    for document in (*read_nightly(), *yaml.safe_load_all(IN_CLUSTER_TEST.read_text())):
         validator.validate(document, "1.33", strict=True)
     pod, container = read_container()
     assert pod["securityContext"]["runAsNonRoot"]
@@ -144,6 +147,44 @@ def test_an_api_server_takes_the_manifest(local_cluster: Any, namespace: str) ->
     api = client.ApiClient()
     for document in read_nightly():
         utils.create_from_dict(api, document, namespace=namespace, dry_run="All")
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_a_scale_test_runs_from_inside_the_cluster(
+    local_cluster: Any,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The manifest as a real API server takes it, and its command with the service account that `setup` makes.
+
+    A pod's two files and two variables are given to this process: no container runs here.
+    """
+    from kubernetes import client, config, utils
+    from kubernetes.config import incluster_config
+
+    documents = list(yaml.safe_load_all(IN_CLUSTER_TEST.read_text()))
+    config.load_kube_config(str(local_cluster.kubeconfig))
+    for document in documents:
+        utils.create_from_dict(client.ApiClient(), document, dry_run="All")
+    pod = documents[2]["spec"]["template"]["spec"]
+    own = yaml.safe_load(local_cluster.measure_kubeconfig.read_text())
+    (tmp_path / "token").write_text(own["users"][0]["user"]["token"])
+    shutil.copy(own["clusters"][0]["cluster"]["certificate-authority"], tmp_path / "ca.crt")
+    server = urlsplit(local_cluster.server)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    (tmp_path / "scenario.yaml").write_text(documents[0]["data"]["scenario.yaml"])
+    assert pod["serviceAccountName"] == "measure"
+    assert pod["containers"][0]["command"][:3] == ["workbench", "scaletest", "run"]
+    assert pod["containers"][0]["args"][:2] == ["--context", "in-cluster"]
+    with pytest.raises(SystemExit):
+        main(["scaletest", "plan", str(tmp_path / "scenario.yaml"), "--context", "in-cluster", "--json"])
+    cluster = json.loads(capsys.readouterr().out)["cluster"]
+    assert cluster["identity"] == "system:serviceaccount:workbench-system:measure"
 
 
 @pytest.mark.parametrize("path", [GITHUB, GITLAB], ids=["github", "gitlab"])

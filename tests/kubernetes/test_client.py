@@ -122,3 +122,10 @@ def test_only_who_takes_the_current_context_gets_it_and_never_a_guess(tmp_path: 
     assert load_target(path, None, takes_current=True).context == "two"
     with pytest.raises(ConfigError, match="which cluster"):
         load_target(written(tmp_path, "one", "two"), None, takes_current=True)
+
+
+def test_outside_of_a_pod_there_is_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigError, match="no kubeconfig that can be used") as error:
+        load_target(None, "in-cluster")
+    assert "Service host/port is not set" in str(error.value)

@@ -24,6 +24,8 @@ from workbench.kubernetes.resources import find_resource
 USER_AGENT = "workbench-scaletest"
 FIELD_MANAGER = "workbench"
 MAX_LOG_BYTES = 1 << 30
+# The context of a pod's own service account.
+IN_CLUSTER = "in-cluster"
 _BLOCK = 1 << 20
 _CONNECT_S, _ANSWER_S, _LOG_S = 10, 60, 300
 _API_VERSIONS = {"Job": "batch/v1", "NetworkPolicy": "networking.k8s.io/v1"}
@@ -60,31 +62,21 @@ def load_target(
     """The identity of a kubeconfig's context; without a file, of $KUBECONFIG or the usual place.
 
     `context`: Name of the context. It may be omitted if there is a single one; among several only `takes_current` takes
-    the file's current one: a scale test on the wrong cluster is an outage.
+    the file's current one: a scale test on the wrong cluster is an outage. `in-cluster` is the service account of the
+    pod that this runs in.
     `checks_certificate`: Refuse a server beyond this machine whose certificate is not checked.
     `do`: What to do without a kubeconfig that can be used.
     """
     import yaml
     from kubernetes import config
-    from kubernetes.config import kube_config
 
     file = os.environ.get("KUBECONFIG") or None if kubeconfig is None else str(kubeconfig)
     wrong = "no kubeconfig that can be used"
     try:
-        # The package's own listing requires a current context.
-        merged = kube_config.KubeConfigMerger(file or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
-        if merged is None:
-            raise ConfigError(wrong, where=file or "$KUBECONFIG", found="no such file", do=do)
-        names = [str(entry.value["name"]) for entry in merged.value["contexts"]]
-        name = context or (merged.value.get("current-context") if takes_current else None)
-        if name is None and len(names) != 1:
-            raise ConfigError(
-                "which cluster?", where="--context", allowed=names, do="name the context: it is never guessed"
-            )
-        name = names[0] if name is None else str(name)
-        if name not in names:
-            raise ConfigError("no such context", where="--context", found=name[:200], allowed=names)
-        client = config.new_client_from_config(config_file=file, context=name)
+        if context == IN_CLUSTER and kubeconfig is None:
+            name, client = IN_CLUSTER, _build_pod_client()
+        else:
+            name, client = _build_client(file, context, wrong, do, takes_current=takes_current)
         configuration = client.configuration
         tls = None
         if str(configuration.host).startswith("https"):
@@ -114,6 +106,38 @@ def load_target(
             "the server's certificate is not checked", where=f"context {name}", do="only servers on this machine may"
         )
     return target
+
+
+def _build_client(
+    file: str | None, context: str | None, wrong: str, do: str, *, takes_current: bool
+) -> tuple[str, Any]:
+    """The context of a kubeconfig, by its name, and a client with its identity."""
+    from kubernetes import config
+    from kubernetes.config import kube_config
+
+    # The package's own listing requires a current context.
+    merged = kube_config.KubeConfigMerger(file or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+    if merged is None:
+        raise ConfigError(wrong, where=file or "$KUBECONFIG", found="no such file", do=do)
+    names = [str(entry.value["name"]) for entry in merged.value["contexts"]]
+    name = context or (merged.value.get("current-context") if takes_current else None)
+    if name is None and len(names) != 1:
+        raise ConfigError(
+            "which cluster?", where="--context", allowed=names, do="name the context: it is never guessed"
+        )
+    name = names[0] if name is None else str(name)
+    if name not in names:
+        raise ConfigError("no such context", where="--context", found=name[:200], allowed=names)
+    return name, config.new_client_from_config(config_file=file, context=name)
+
+
+def _build_pod_client() -> Any:
+    """A client with the service account of the pod that this runs in; its token is read again as it changes."""
+    from kubernetes import client, config
+
+    configuration = client.Configuration()
+    config.load_incluster_config(client_configuration=configuration)
+    return client.ApiClient(configuration)
 
 
 def format_error(error: object) -> str:

@@ -15,6 +15,7 @@ from workbench.scaletest.commands.runai_commands import (
     simulated_runai,
     submit,
 )
+from workbench.scaletest.commands.when import record, when
 
 FIRST_STEPS = """\
   workbench scaletest plan sample:first-test
@@ -34,6 +35,8 @@ app.command(cls=ModelCommand)(run)
 app.command()(show)
 app.command()(compare)
 app.command()(cleanup)
+app.command()(when)
+app.command()(record)
 app.command()(import_upstream)
 app.command()(export_upstream)
 app.command(cls=ModelCommand)(submit)
