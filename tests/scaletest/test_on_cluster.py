@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 import yaml
 
-from tests.scaletest.conftest import fresh_namespace, programs, start_guarded_cluster
+from tests.scaletest.conftest import QUICK, fresh_namespace, programs, start_guarded_cluster
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT
 from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
@@ -85,3 +85,22 @@ def test_where_the_limit_is_raised_nobody_is_held(local_cluster: LocalCluster, n
     found = measured(local_cluster, namespace, tmp_path)
     assert_covered(found)
     assert CLIENT_LIMIT not in found.limits["kind"].to_list()
+
+
+def test_urgent_pods_take_the_place_of_others_of_the_test(tmp_path: Path) -> None:
+    """Eight small jobs hold all GPUs of one node until an urgent one comes."""
+    programs()
+    rows = ["time_s,entry,lifetime_s", *["0,small,20"] * 8, "4,urgent,3"]
+    (tmp_path / "jobs.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "scenario.yaml").write_text(
+        "name: preemption\narrival: {process: trace, file: jobs.csv}\nworkloads:\n"
+        "  - {name: small, kind: Job, gpus: 1, lifetime: 20}\n"
+        "  - {name: urgent, kind: Job, gpus: 8, lifetime: 3, priority: workbench-scaletest-high}\n"
+    )
+    with start_guarded_cluster("urgent", pools=[NodePool(nodes=1, gpus=8)], client_limits=QUICK) as cluster:
+        access = ClusterAccess(cluster.measure_kubeconfig, cluster.measure_context, cluster)
+        scenario = scenario_file.load_scenario(tmp_path / "scenario.yaml")
+        found = analyse_run(run_test(scenario, RunContext(access), out=tmp_path / "out").folder)
+    assert "8 preempted" in found.explanation
+    urgent = found.pods.filter(pl.col("gpus") == 8)
+    assert urgent["ended_s"].null_count() == 0

@@ -191,7 +191,7 @@ class SteppedCluster:
             path = f"/api/v1/namespaces/{self.namespace}/pods"
             self.pods = [pod async for pod in iterate_items(self.api, path, **query)]
             seen = json.dumps([(pod["metadata"]["name"], _read_state(pod)) for pod in self.pods])
-            is_done = is_idle and seen == before and (not self._has_kueue or await self._has_kueue_judged())
+            is_done = is_idle and seen == before and (not self._has_kueue or await self._has_kueue_seen())
             same = same + 1 if is_done else 0
             before = seen
         self._settled_at_s = time.monotonic()
@@ -208,14 +208,14 @@ class SteppedCluster:
             look = parse_look((await answer.read()).decode())
         return not any(look[PENDING, queue].value for queue in ("active", "backoff") if (PENDING, queue) in look)
 
-    async def _has_kueue_judged(self) -> bool:
-        """Has Kueue said of each pod that waits that its quota is not there?"""
+    async def _has_kueue_seen(self) -> bool:
+        """Does Kueue know each pod that waits? One that is like another without quota gets no condition of its own."""
         path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{self.namespace}/workloads"
-        judged = 0
+        n_waiting = 0
         async for workload in iterate_items(self.api, path):
             conditions = {one["type"]: one["status"] for one in workload.get("status", {}).get("conditions") or []}
-            judged += conditions.get("QuotaReserved") == "False"
-        return judged >= sum(bool(pod["spec"].get("schedulingGates")) for pod in self.pods)
+            n_waiting += bool(conditions) and conditions.get("QuotaReserved") != "True"
+        return n_waiting >= sum(bool(pod["spec"].get("schedulingGates")) for pod in self.pods)
 
     def next_end_s(self) -> float:
         """When the next pod ends; infinite where none runs."""
@@ -410,9 +410,7 @@ def _find_true_reason(stepped: SteppedCluster, booked: Booked, conditions: list[
     message = next((str(one.get("message")) for one in conditions if one.get("type") == "PodScheduled"), "")
     if "Insufficient cpu" in message:
         return "cpu"
-    nodes = sum(pool.nodes * pool.gpus for pool in stepped.cluster.pools)
-    held = sum(one.family.gpus * len(one.placed_s) for one in stepped.booked.values() if one.ended_s is None)
-    return "fragmentation" if nodes - held >= family.gpus * family.pods else "nvidia.com/gpu"
+    return "nvidia.com/gpu" if "Insufficient nvidia.com/gpu" in message or family.pods > 1 else message
 
 
 def _build_row(seed: int, kind: str, question: Question, booked: Booked) -> dict[str, Any]:

@@ -55,7 +55,8 @@ def test_what_would_start_it_now() -> None:
         priority_classes=classes,
     )
     estimate = ask(state, make_workload("job", 4, pods=2))
-    assert estimate.reason == "fragmentation"
+    assert (estimate.reason, list(estimate.reasons)) == (GPU, [f"{GPU} in pieces"])
+    assert "no node has 4 GPUs free" in estimate.answer
     changes = {change.change: change.starts_now for change in estimate.changes}
     assert changes == {
         "with 2 GPUs a pod": True,

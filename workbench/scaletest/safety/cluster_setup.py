@@ -18,7 +18,7 @@ from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.scenario.quantities import parse_quantity
 from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_namespace
 from workbench.scaletest.scenario.template_pods import select_devices
-from workbench.scaletest.scenario.workload_entries import PRIORITY_CLASS
+from workbench.scaletest.scenario.workload_entries import HIGH_PRIORITY_CLASS, PRIORITY_CLASS
 from workbench.scaletest.scenario.workload_objects import (
     list_rules,
     select_cluster_rules,
@@ -30,7 +30,7 @@ HOME, ACCOUNT = api_discovery.SYSTEM_NAMESPACE, api_discovery.MEASURING_ACCOUNT
 ROLE = "workbench-measure"
 LIMITS = "workbench-limits"
 # Below -10 the cluster autoscaler adds no nodes; below 0 every other pod preempts them.
-PRIORITY_VALUE = -1000
+PRIORITY_VALUE, HIGH_PRIORITY_VALUE = -1000, -500
 # Evicted and failed pods count until their owner is deleted.
 _ATTEMPTS = 2
 OURS = {api_discovery.MANAGED_BY: api_discovery.MANAGER}
@@ -45,7 +45,7 @@ def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Object]:
     cluster_rules = [rule.to_dict() for rule in select_cluster_rules(list_rules(plan.scenario))]
     objects = [
         _build_namespace(HOME),
-        build_priority_class(),
+        *build_priority_classes(plan.scenario),
         build_object("v1", "ServiceAccount", ACCOUNT, HOME, OURS),
         *build_role_objects(ROLE, cluster_rules),
     ]
@@ -70,17 +70,23 @@ def build_namespace_objects(plan: Plan, space: str, *, quota: bool = True) -> li
     return [_build_namespace(space, allow=True), *limits, *build_role_objects(ROLE, rules, space)]
 
 
-def build_priority_class() -> Object:
-    """Build the PriorityClass of test pods: lower than all others, without preemption."""
-    return build_object(
-        "scheduling.k8s.io/v1",
-        "PriorityClass",
-        PRIORITY_CLASS,
-        labels=OURS,
-        value=PRIORITY_VALUE,
-        preemptionPolicy="Never",
-        description="Pods of scale tests. All other pods preempt them; they preempt none.",
-    )
+def build_priority_classes(scenario: Scenario) -> list[Object]:
+    """Build the PriorityClass of test pods, below all others and without preemption; a higher one if it is named."""
+    classes = {PRIORITY_CLASS: (PRIORITY_VALUE, "Never", "they preempt none")}
+    if any(entry.priority == HIGH_PRIORITY_CLASS for entry in scenario.workloads):
+        classes[HIGH_PRIORITY_CLASS] = HIGH_PRIORITY_VALUE, "PreemptLowerPriority", "they preempt those of tests"
+    return [
+        build_object(
+            "scheduling.k8s.io/v1",
+            "PriorityClass",
+            name,
+            labels=OURS,
+            value=value,
+            preemptionPolicy=policy,
+            description=f"Pods of scale tests. All other pods preempt them; {whom}.",
+        )
+        for name, (value, policy, whom) in classes.items()
+    ]
 
 
 def format_setup_yaml(plan: Plan) -> str:

@@ -21,11 +21,11 @@ from workbench.scaletest.cluster_api.list_watch import iterate_items
 from workbench.scaletest.observation.object_ledger import Pod, read_asks
 from workbench.scaletest.safety import cluster_setup, confirmation
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, Level, NodeFacts
-from workbench.scaletest.safety.cluster_setup import FIELD_MANAGER
+from workbench.scaletest.safety.cluster_setup import FIELD_MANAGER, HIGH_PRIORITY_VALUE
 from workbench.scaletest.safety.confirmation import check_identity
 from workbench.scaletest.scenario.manifest_rules import QUEUE_LABEL, waits_for_release
 from workbench.scaletest.scenario.template_pods import select_devices
-from workbench.scaletest.scenario.workload_entries import parse_quantity
+from workbench.scaletest.scenario.workload_entries import HIGH_PRIORITY_CLASS, parse_quantity
 from workbench.scaletest.scenario.workload_objects import DELAY, GPU, ObjectRequest, Rule, list_kinds, list_rules
 from workbench.scaletest.scenario.workload_plan import Plan, PlanSummary, find_peaks, summarize_plan
 
@@ -341,6 +341,9 @@ def _check_priority(name: str, priority_class: dict[str, Any]) -> Finding:
     value, never = int(priority_class.get("value", 0)), priority_class.get("preemptionPolicy") == "Never"
     if value < 0 and never:
         return Finding("ok", "priority", f"{name} ({value}): other pods preempt these pods; they preempt none")
+    if (name, value) == (HIGH_PRIORITY_CLASS, HIGH_PRIORITY_VALUE):
+        text = f"{name} ({value}): other pods preempt these pods; they preempt only pods below {value}"
+        return Finding("ok", "priority", text)
     text = f"{name} has value {value}" + ("" if never else " and may preempt other pods")
     return Finding("warning", "priority", text, "remove `priority` to use the class that setup creates")
 

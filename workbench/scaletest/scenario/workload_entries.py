@@ -23,6 +23,8 @@ KEPT = {"kept": True}
 MIN_LIFETIME_S = 0.001
 LifetimeSeconds = Annotated[float, Field(ge=MIN_LIFETIME_S, le=7 * 86_400)]
 PRIORITY_CLASS = "workbench-scaletest"
+# Its pods take the place of others of the same test.
+HIGH_PRIORITY_CLASS = "workbench-scaletest-high"
 WORKBENCH_MARKS = ("workbench.local/", "app.kubernetes.io/managed-by")
 WorkloadKind = Literal["Pod", "Job", "Gang", "PyTorchJob", "Template"]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")

@@ -34,11 +34,16 @@ from workbench.scaletest.start_times.node_room import NodeRoom, NodeTable
 from workbench.scaletest.start_times.run_times import GivenRunTime, RunTimes
 from workbench.scaletest.start_times.virtual_cluster import QUOTA, Outcome, VirtualCluster
 
-N_FUTURES, MIN_FUTURES, BUDGET_S = 200, 50, 30.0
-N_CHANGED_FUTURES = 40
+# Futures of the job, at most and at least, and the seconds in which there are fewer; then those of all changes.
+N_FUTURES, MIN_FUTURES, BUDGET_S = 200, 20, 20.0
+N_CHANGED_FUTURES, MIN_CHANGED_FUTURES, CHANGES_BUDGET_S = 40, 5, 20.0
+# Futures in which what holds the job up is looked for.
+N_EXPLAINED = 40
 HORIZON_S = 14 * 86_400.0
 MAX_UNKNOWN_SHARE = 0.05
-NODE_RULES, FRAGMENTATION, NO_NODE = "node rules", "fragmentation", "no node"
+NODE_RULES = "node rules"
+# Enough of a resource is free, but not on one node.
+IN_PIECES = " in pieces"
 _LEVELS = (0.1, 0.5, 0.9)
 _UNREAD_SHARE = 0.1
 
@@ -57,8 +62,9 @@ class StartEstimate:
     """Answer to when a job will start.
 
     `p10_s`, `p50_s`, `p90_s`: Seconds from now until all of its pods have a node; null is later than two weeks.
-    `reason`: What holds it up for most of the time; null where it starts now.
-    `reasons`: All that does, by share of the time; `never`: Why it never starts, or null.
+    `reason`: What holds it up for most of the time: `quota`, `node rules`, or a resource; null where it starts now.
+    `reasons`: All that does, by share of the time; `in pieces` where enough is free, but not on one node.
+    `never`: Why it never starts, or null.
     `starts_s`: Of each simulated future, in order of time; infinite where it did not start.
     """
 
@@ -111,7 +117,7 @@ class StartEstimate:
             return f"When {name} starts is not known: {self.doubts[0]}."
         if self.p90_s == 0:
             return f"{name} starts now."
-        held_up = f"; {describe_reason(self.reason, self.job)}" if self.reason else ""
+        held_up = f"; {describe_reason(self.reason, self.reasons, self.job)}" if self.reason else ""
         if self.p50_s is None:
             return f"{name} does not start within {format_duration(HORIZON_S)}{held_up}."
         low, high = format_duration(self.p10_s), _format_late(self.p90_s)
@@ -123,18 +129,17 @@ def _format_late(seconds: float | None) -> str:
     return f"more than {format_duration(HORIZON_S)}" if seconds is None else format_duration(seconds)
 
 
-def describe_reason(reason: str, job: WorkloadState) -> str:
+def describe_reason(reason: str, reasons: Mapping[str, float], job: WorkloadState) -> str:
     """What holds a job up, in words."""
-    largest = max(pod.requests.get(GPU, 0.0) for pod in job.pods)
-    texts = {
-        QUOTA: f"queue {job.queue} has used its quota",
-        NODE_RULES: "nodes that its rules allow are full",
-        FRAGMENTATION: f"no node has {largest:g} GPUs free" if largest else "no node has enough free",
-        GPU: "GPUs are short",
-        "cpu": "CPUs are short",
-        "pods": "places for pods are short",
-    }
-    return texts.get(reason, f"{reason} is short")
+    name = {GPU: "GPUs", "cpu": "CPUs", "pods": "places for pods"}.get(reason, reason)
+    if reason == QUOTA:
+        return f"queue {job.queue} has used its quota"
+    if reason == NODE_RULES:
+        return "nodes that its rules allow are full"
+    if reasons.get(reason + IN_PIECES, 0.0) > reasons.get(reason, 0.0):
+        largest = max(pod.requests.get(reason, 0.0) for pod in job.pods)
+        return f"no node has {largest:g} {name} free" if reason != "memory" else "no node has enough memory free"
+    return f"{name} are short" if name != reason else f"{name} is short"
 
 
 class StartStudy:
@@ -173,7 +178,7 @@ class StartStudy:
             random,
             watched=len(self._present),
             later=later,
-            explain=name_reason,
+            explain=name_reason if number < N_EXPLAINED else None,
         )
         return cluster.run(0.0 if only_now else HORIZON_S)
 
@@ -181,15 +186,17 @@ class StartStudy:
         """Would it start if nothing ended?"""
         return self.play_future(job, 0, only_now=True).starts_s[len(self._present)] is not None
 
-    def estimate(self, *, budget_s: float = BUDGET_S) -> StartEstimate:
+    def _play_futures(self, job: WorkloadState, most: int, least: int, budget_s: float) -> list[Outcome]:
+        """As many futures as there is time for."""
+        begun, outcomes = time.monotonic(), list[Outcome]()
+        while len(outcomes) < most and (len(outcomes) < least or time.monotonic() - begun < budget_s):
+            outcomes.append(self.play_future(job, len(outcomes)))
+        return outcomes
+
+    def estimate(self) -> StartEstimate:
         """The answer."""
         never = self._find_obstacle(self.job)
-        outcomes: list[Outcome] = []
-        begun = time.monotonic()
-        while never is None and len(outcomes) < N_FUTURES:
-            if len(outcomes) >= MIN_FUTURES and time.monotonic() - begun > budget_s:
-                break
-            outcomes.append(self.play_future(self.job, len(outcomes)))
+        outcomes = [] if never is not None else self._play_futures(self.job, N_FUTURES, MIN_FUTURES, BUDGET_S)
         place = len(self._present)
         starts_s = sorted(_read_start(outcome, place) for outcome in outcomes)
         names = {name for outcome in outcomes for name in outcome.waits}
@@ -204,7 +211,7 @@ class StartStudy:
             p90_s=p90_s,
             first_pod_s=_read_level(firsts_s, 0.5),
             starts_s=tuple(starts_s),
-            reason=next(iter(_list_shares(waits)), None),
+            reason=_find_reason(waits),
             reasons=_list_shares(waits),
             never=never,
             overtakers=float(np.median([outcome.overtakers for outcome in outcomes])) if outcomes else 0.0,
@@ -214,18 +221,12 @@ class StartStudy:
         )
 
     def _study_changes(self) -> Iterator[StartChange]:
-        for name, job in list_changes(self.job, self.state):
-            if self._find_obstacle(job) is not None:
-                continue
+        changes = [(name, job) for name, job in list_changes(self.job, self.state) if self._find_obstacle(job) is None]
+        for name, job in changes:
             starts_now = self.starts_now(job)
-            starts_s = (
-                [0.0]
-                if starts_now
-                else sorted(
-                    _read_start(self.play_future(job, number), len(self._present))
-                    for number in range(N_CHANGED_FUTURES)
-                )
-            )
+            budget_s = CHANGES_BUDGET_S / len(changes)
+            outcomes = [] if starts_now else self._play_futures(job, N_CHANGED_FUTURES, MIN_CHANGED_FUTURES, budget_s)
+            starts_s = [0.0] if starts_now else sorted(_read_start(one, len(self._present)) for one in outcomes)
             yield StartChange(name, starts_now, _read_level(starts_s, 0.5))
         if (freed := self._find_node_to_free()) is not None:
             yield StartChange(freed, True, 0.0)
@@ -319,6 +320,15 @@ def _count_held(workloads: Sequence[WorkloadState]) -> float:
     return total.get(GPU) or total.get("cpu") or float(len(workloads))
 
 
+def _find_reason(waits: Mapping[str, float]) -> str | None:
+    """What holds up for most of the time, whether what is free lies in pieces or not."""
+    seconds: dict[str, float] = {}
+    for name, waited_s in waits.items():
+        whole = name.removesuffix(IN_PIECES)
+        seconds[whole] = seconds.get(whole, 0.0) + waited_s
+    return max(seconds, key=lambda name: seconds[name]) if any(seconds.values()) else None
+
+
 def _list_shares(waits: Mapping[str, float]) -> dict[str, float]:
     """Each reason's share of the time, largest first."""
     total_s = sum(waits.values())
@@ -339,7 +349,10 @@ def _read_level(ordered_s: Sequence[float], level: float) -> float | None:
 
 
 def name_reason(room: NodeRoom, shapes: Sequence[int]) -> str:
-    """The one thing that, if it were away, would let these pods in; where none alone would, what is scarcest."""
+    """The one thing that, if it were away, would let these pods in; where none alone would, what is scarcest.
+
+    A resource of which enough is free, but not on one node, is `in pieces`.
+    """
     counts = Counter(shapes)
 
     def fits(**without: object) -> bool:
@@ -353,7 +366,7 @@ def name_reason(room: NodeRoom, shapes: Sequence[int]) -> str:
     free = room.free[allowed].sum(axis=0)
     for at, name in enumerate(table.resources):
         if fits(ignored=at):
-            return FRAGMENTATION if free[at] >= needs[at] else name
+            return name + IN_PIECES if free[at] >= needs[at] else name
     short = np.where(needs > 0, needs / np.maximum(free, 1e-9), 0.0)
     return table.resources[int(short.argmax())]
 

@@ -25,7 +25,9 @@ from workbench.scaletest.start_times.kueue_quotas import QuotaClaim, QuotaLedger
 from workbench.scaletest.start_times.node_room import NodeRoom, NodeTable
 
 _END, _ARRIVAL = 0, 1
-MAX_EVENTS = 500_000
+MAX_EVENTS = 2_000_000
+# What holds up a workload is looked for again after so large a share of the time since the beginning.
+LOOK_SHARE = 0.02
 
 
 @dataclass(eq=False)
@@ -43,11 +45,18 @@ class VirtualPod:
 
 @dataclass(eq=False)
 class _Unit:
-    """What is placed at once: one pod, or all pods of a gang; in the order of the scheduler's queue."""
+    """What is placed at once: one pod, or all pods of a gang. `key`: Its place in the scheduler's queue."""
 
     pods: list[VirtualPod]
-    shapes: tuple[int, ...]
     key: tuple[int, float, int]
+
+
+@dataclass(frozen=True)
+class _Need:
+    """What units have in common that fit wherever one of them fits: shapes, priority, and whether they preempt."""
+
+    shapes: tuple[int, ...]
+    priority: int
     preempts: bool
 
 
@@ -99,7 +108,9 @@ class VirtualCluster:
         self._later = later or iter(())
         self._count = itertools.count()
         self._events: list[tuple[float, int, int, VirtualPod | WorkloadState, int]] = []
-        self._waiting: list[_Unit] = []
+        # By need, each in order: of those of one need, the first fits if any does.
+        self._waiting: dict[_Need, list[_Unit]] = {}
+        self._unplaced: Counter[int] = Counter()
         # Shapes that fit nowhere, until something ends where they would.
         self._stuck: set[tuple[int, ...]] = set()
         self._on_node: list[set[VirtualPod]] = [set() for _ in table.nodes]
@@ -110,6 +121,7 @@ class VirtualCluster:
         self._asking: list[QuotaClaim] = []
         self._is_quota_new = True
         self._reason: tuple[float, str] | None = None
+        self._look_s = now_s
         self.outcome = Outcome([None] * len(workloads))
         self._settle()
 
@@ -272,7 +284,9 @@ class VirtualCluster:
         for pods in self._on_node:
             for pod in [one for one in pods if one.workload == claim.index]:
                 self._release(pod)
-        self._waiting = [unit for unit in self._waiting if unit.pods[0].workload != claim.index]
+        for need, units in self._waiting.items():
+            self._waiting[need] = [unit for unit in units if unit.pods[0].workload != claim.index]
+        self._unplaced[claim.index] = 0
         self._open[claim.index] = len(self._workloads[claim.index].pods)
         self.outcome.evicted.append(claim.index)
         self._asking.append(claim)
@@ -282,32 +296,46 @@ class VirtualCluster:
 
     def _queue_pods(self, index: int, pods: list[VirtualPod], order_s: float) -> None:
         workload = self._workloads[index]
+        self._unplaced[index] += len(pods)
         for group in [pods] if workload.is_gang else [[pod] for pod in pods]:
-            key = -workload.priority, order_s, next(self._count)
-            unit = _Unit(group, tuple(pod.shape for pod in group), key, workload.preempts and len(group) == 1)
-            bisect.insort(self._waiting, unit, key=lambda one: one.key)
+            shapes = tuple(pod.shape for pod in group)
+            need = _Need(shapes, workload.priority, workload.preempts and len(group) == 1)
+            unit = _Unit(group, (-workload.priority, order_s, next(self._count)))
+            bisect.insort(self._waiting.setdefault(need, []), unit, key=lambda one: one.key)
 
     def _schedule(self, at_s: float) -> None:
         """Let in and place what can be; what was evicted for it is tried after it."""
         self._admit_claims(at_s)
-        position, lowest = 0, self._find_lowest_priority()
-        while position < len(self._waiting):
-            unit = self._waiting[position]
-            nodes = None if unit.shapes in self._stuck else self._find_places(unit)
+        refused: set[_Need] = set()
+        while (need := self._find_next(refused)) is not None:
+            unit = self._waiting[need][0]
+            nodes = None if need.shapes in self._stuck else self._find_places(unit)
             if nodes is None:
-                self._stuck.add(unit.shapes)
-                if unit.preempts and -unit.key[0] > lowest:
+                self._stuck.add(need.shapes)
+                if need.preempts and need.priority > self._find_lowest_priority():
                     nodes = self._preempt(unit, at_s)
-                    lowest = self._find_lowest_priority()
             if nodes is None:
-                position += 1
-                continue
-            del self._waiting[position]
-            self._start_unit(unit, nodes, at_s)
+                refused.add(need)
+            else:
+                del self._waiting[need][0]
+                self._start_unit(unit, nodes, at_s)
         if self._is_quota_new:
             self._schedule(at_s)
-        elif self._watched is not None:
+        elif self._explain is not None and at_s >= self._look_s:
             self._book_wait(at_s, self._find_reason())
+            self._look_s = at_s + LOOK_SHARE * max(0.0, at_s)
+
+    def _find_next(self, refused: set[_Need]) -> _Need | None:
+        """Of the needs that may be met, that whose first unit is first in the queue."""
+        lowest = self._find_lowest_priority()
+        open_needs = [
+            need
+            for need, units in self._waiting.items()
+            if units
+            and need not in refused
+            and (need.shapes not in self._stuck or (need.preempts and need.priority > lowest))
+        ]
+        return min(open_needs, key=lambda need: self._waiting[need][0].key, default=None)
 
     def _start_unit(self, unit: _Unit, nodes: list[int], at_s: float) -> None:
         index = unit.pods[0].workload
@@ -319,7 +347,8 @@ class VirtualCluster:
             self._push(at_s + rest_s, _END, pod, pod.run)
         if index == self._watched and self.outcome.first_pod_s is None:
             self.outcome.first_pod_s = at_s
-        if not any(pod.workload == index for other in self._waiting for pod in other.pods):
+        self._unplaced[index] -= len(unit.pods)
+        if not self._unplaced[index]:
             self.outcome.starts_s[index] = at_s
             if self._watched is not None and self._created_s[index] > self._created_s[self._watched]:
                 self.outcome.overtakers += 1
@@ -363,7 +392,9 @@ class VirtualCluster:
         return self._find_places(unit)
 
     def _find_places(self, unit: _Unit) -> list[int] | None:
-        return self.room.find_places(unit.shapes, [pod.wished for pod in unit.pods] if self._keeps_nodes else ())
+        return self.room.find_places(
+            [pod.shape for pod in unit.pods], [pod.wished for pod in unit.pods] if self._keeps_nodes else ()
+        )
 
     def choose_victims(self, node: int, pod: VirtualPod) -> list[VirtualPod] | None:
         """Pods of lower priority that must go from a node so that a pod fits there; null where that is not enough."""
@@ -391,10 +422,9 @@ class VirtualCluster:
             return None
         if any(claim.index == self._watched for claim in self._asking):
             return QUOTA
-        shapes = [pod.shape for unit in self._waiting for pod in unit.pods if pod.workload == self._watched]
-        if not shapes:
-            return None
-        return self._explain(self.room, shapes if self._workloads[self._watched].is_gang else shapes[:1])
+        units = (unit for units in self._waiting.values() for unit in units if unit.pods[0].workload == self._watched)
+        unit = min(units, key=lambda one: one.key, default=None)
+        return None if unit is None else self._explain(self.room, [pod.shape for pod in unit.pods])
 
     def _book_wait(self, at_s: float, reason: str | None) -> None:
         if self._reason is not None:
