@@ -165,6 +165,16 @@ def test_nodes_that_are_closed_or_tainted() -> None:
     assert nodes["open"].labels == {"zone": "a"}
 
 
+def test_nodes_that_came_or_went_are_counted() -> None:
+    def node(name: str, created: float) -> dict[str, Any]:
+        return {"metadata": {"name": name, "uid": name, "creationTimestamp": stamp(created)}, "status": {}}
+
+    objects = make_objects(make_pod("a-1"), nodes=[node("old", 9000), node("new", 60)])
+    objects.gone_s = {"a-1": NOW_S - 5, "gone-node": NOW_S - 9}
+    assert build_state(objects, now_s=NOW_S, span_s=3600.0).n_changed_nodes == 2
+    assert build_state(objects, now_s=NOW_S).n_changed_nodes == 1
+
+
 def test_no_secret_reaches_the_file(tmp_path: Path) -> None:
     state = build_state(make_objects(make_pod("a-1", scheduled=5)), now_s=NOW_S, span_s=60.0)
     path = write_state(state, tmp_path / "state.json")
@@ -223,6 +233,8 @@ def test_a_job_is_read_as_it_would_wait() -> None:
         (make_manifest(priorityClassName="none"), "team", "no such priority class"),
         (make_manifest(), "elsewhere", "no such queue"),
         (make_manifest(containers=[{"resources": {"limits": {GPU: "many"}}}]), "team", "not a workload's manifest"),
+        (make_manifest(tolerations=["all"]), "team", "not a workload's manifest"),
+        (make_manifest(nodeSelector={"zone": 3}), "team", "not a workload's manifest"),
     ],
 )
 def test_wrong_jobs_are_refused(document: Any, namespace: str, match: str) -> None:

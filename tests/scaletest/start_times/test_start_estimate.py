@@ -129,6 +129,11 @@ def test_rules_that_are_not_simulated_are_said(fields: dict[str, Any], text: str
     assert text in estimate.doubts[0]
 
 
+def test_nodes_that_come_and_go_are_said() -> None:
+    estimate = ask(full_state(n_changed_nodes=1), make_workload("job", 8))
+    assert "1 nodes came or went during the record" in estimate.doubts[0]
+
+
 def test_a_record_that_cannot_be_replayed_is_said() -> None:
     # Each waited for an hour beside an empty node: something else held them.
     ended = [

@@ -83,6 +83,10 @@ def build_state(objects: ClusterObjects, *, now_s: float, span_s: float = 0.0, v
         for body in objects.flavours.values()
     }
     used_keys |= {key for labels in flavours.values() for key in labels}
+    created = [
+        _read_time((node.get("metadata") or {}).get("creationTimestamp"), now_s) for node in objects.nodes.values()
+    ]
+    n_new = sum(at is not None and at > -span_s for at in created) if span_s else 0
     return ClusterState(
         moment=_format_moment(now_s),
         span_s=span_s,
@@ -96,6 +100,7 @@ def build_state(objects: ClusterObjects, *, now_s: float, span_s: float = 0.0, v
             name: PriorityClass(value=int(body.get("value", 0)), preempts=body.get("preemptionPolicy") != "Never")
             for name, body in classes.items()
         },
+        n_changed_nodes=n_new + len(objects.gone_s.keys() - objects.pods.keys()),
         default_priority=next((int(body["value"]) for body in classes.values() if body.get("globalDefault")), 0),
     )
 
@@ -104,14 +109,15 @@ def read_job(document: Json, state: ClusterState, *, where: str, namespace: str 
     """The workload that a manifest asks for, as it would wait in this cluster from the state's moment on."""
     if not isinstance(document, dict) or not isinstance(document.get("spec"), dict):
         raise InputError("not a workload's manifest", where=where, allowed="apiVersion, kind, metadata, spec")
+    pods: list[PodState] = []
     try:
         demand = template_pods.read_demand(document, None, (), {})
-    except ValueError as error:
-        raise InputError("not a workload's manifest", where=where, found=str(error)) from None
-    pods: list[PodState] = []
-    for group in demand.groups:
-        count = group.counts[1] if group.counts else 1
-        pods += [PodState(requests=group.requests, rules=_read_rules(group.pod["spec"]))] * count
+        for group in demand.groups:
+            count = group.counts[1] if group.counts else 1
+            pods += [PodState(requests=group.requests, rules=_read_rules(group.pod["spec"]))] * count
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        found = " ".join(str(error).split())[:200]
+        raise InputError("not a workload's manifest", where=where, found=found) from None
     if not pods:
         raise InputError(
             "no pods in the manifest",
@@ -256,6 +262,7 @@ def _list_unread(spec: Json) -> tuple[str, ...]:
         "resource claims": bool(spec.get("resourceClaims")),
         "volume claims": any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or []),
         "fields of nodes": any(term.get("matchFields") for term in _list_terms(spec)),
+        "scheduling gates": bool(spec.get("schedulingGates")),
     }
     return tuple(name for name, is_there in found.items() if is_there)
 

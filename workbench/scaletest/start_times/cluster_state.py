@@ -176,7 +176,7 @@ class ClusterState(FiniteModel):
     """A cluster at one moment, or over the time before it.
 
     `span_s`: Time before the moment in which every workload was seen; 0 for a look at one moment.
-    `moment`: When that was. `flavours`: Node labels of each flavour.
+    `moment`: When that was. `flavours`: Node labels of each flavour. `n_changed_nodes`: Nodes that came or went.
     """
 
     moment: str
@@ -189,6 +189,7 @@ class ClusterState(FiniteModel):
     flavours: dict[str, dict[str, str]] = Field(default={})
     priority_classes: dict[str, PriorityClass] = Field(default={})
     default_priority: int = 0
+    n_changed_nodes: int = Field(default=0, ge=0)
     notes: tuple[str, ...] = ()
 
     def list_present(self) -> list[WorkloadState]:

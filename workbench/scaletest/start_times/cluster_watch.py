@@ -74,12 +74,13 @@ def _build_handler(objects: ClusterObjects, part: str) -> Callable[[str, Json], 
     def handle(change: str, body: Json) -> None:
         uid = _read_uid(body)
         if change == "DELETED":
-            objects.gone_s[uid] = time.time()
-            # What has ended says how long it ran; all else that is gone says nothing.
+            # What has ended says how long it ran; of nodes it counts that they went; all else says nothing.
             if part == "pods":
                 store[uid] = prune(body)
             else:
                 store.pop(uid, None)
+            if part in ("pods", "nodes"):
+                objects.gone_s[uid] = time.time()
         else:
             store[uid] = prune(body)
 

@@ -45,7 +45,7 @@ NODE_RULES = "node rules"
 # Enough of a resource is free, but not on one node.
 IN_PIECES = " in pieces"
 _LEVELS = (0.1, 0.5, 0.9)
-_UNREAD_SHARE = 0.1
+_UNREAD_SHARE, _CHANGED_NODES_SHARE = 0.1, 0.05
 
 
 @dataclass(frozen=True)
@@ -304,6 +304,11 @@ class StartStudy:
             yield (
                 f"how long {len(unknown)} of {len(self._present)} workloads run is not known ({families}); "
                 "record a day, or give --run-time all=MEDIAN..P90"
+            )
+        if self.state.n_changed_nodes > _CHANGED_NODES_SHARE * len(self.state.nodes):
+            yield (
+                f"{self.state.n_changed_nodes} nodes came or went during the record, as an autoscaler does; "
+                "how many there will be is not known"
             )
         if not self.state.span_s and self._arrivals is not None:
             yield "what comes later is not known; record a day, or say --no-arrivals"
