@@ -151,6 +151,15 @@ def test_quota_is_given_back_when_all_pods_have_ended() -> None:
     assert play(state, {"a": 60}).starts_s[1] == 50
 
 
+def test_pods_on_a_node_that_is_gone_end_and_give_their_quota_back() -> None:
+    state = make_state(
+        make_workload("a", 8, created_s=-10, node="gone", queue="red"),
+        make_workload("b", 8, created_s=-5, queue="red"),
+        queues=(make_queue("red", 8),),
+    )
+    assert play(state, {"a": 60}).starts_s[1] == 50
+
+
 def test_what_was_lent_is_reclaimed() -> None:
     state = make_state(
         make_workload("guest", 6, created_s=-10, node="n0", queue="red"),

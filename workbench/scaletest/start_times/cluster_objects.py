@@ -11,6 +11,7 @@ from typing import Any
 from workbench.core.errors import InputError
 from workbench.scaletest.cluster_api.api_discovery import keeps_pods_off
 from workbench.scaletest.cluster_api.connection import NS_PER_S, parse_timestamp
+from workbench.scaletest.observation.watch_targets import KEPT_LABELS
 from workbench.scaletest.scenario import template_pods
 from workbench.scaletest.scenario.manifest_rules import QUEUE_LABEL
 from workbench.scaletest.scenario.quantities import parse_quantity
@@ -40,10 +41,8 @@ _GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
 # Parts of a generated name: numbers, hashes of Kubernetes' alphabet, dates.
 _NUMBERS = re.compile(r"[0-9]+")
 _HASH = re.compile(r"-(?=[a-z]*[0-9])[bcdfghjklmnpqrstvwxz2456789]{5,10}(?=-|$)")
-KEPT_LABEL = re.compile(
-    r"topology\.kubernetes\.io/.*|kubernetes\.io/(arch|hostname|os)|node\.kubernetes\.io/instance-type"
-    r"|nvidia\.com/gpu\.(product|count|memory)|type|.*/(zone|rack|block|sim)|.*pool.*"
-)
+# What a run records of its nodes, and what else jobs ask for though none does now.
+KEPT_LABEL = re.compile(rf"{KEPT_LABELS.pattern}|kubernetes\.io/(hostname|os)|.*/sim|.*pool.*")
 
 
 @dataclass

@@ -91,7 +91,10 @@ def parse_run_times(texts: Iterable[str]) -> dict[str, GivenRunTime]:
 def parse_seconds(text: str) -> float:
     """Seconds of a text such as 90s, 30m, 2h or 1d; ValueError where it is none."""
     factors = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-    return float(text[:-1]) * factors[text[-1:]] if text[-1:] in factors else float(text)
+    seconds = float(text[:-1]) * factors[text[-1:]] if text[-1:] in factors else float(text)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(text)
+    return seconds
 
 
 class RunTimes:
@@ -131,10 +134,10 @@ class RunTimes:
         """One distribution that the observed runs of a level may come from."""
         if source in self._given:
             return self._given[source]
+        runs = self._runs[source]
         if source not in self._fits:
-            runs = self._runs[source]
             self._fits[source] = fit_run_times(runs.limit(MAX_FITTED))
-        fitted, runs = self._fits[source].draw(random), self._runs[source]
+        fitted = self._fits[source].draw(random)
         if runs.n_ended < MIN_EMPIRICAL:
             return fitted
         # Other runs might have been observed: each has a random weight (Bayesian bootstrap).
@@ -230,22 +233,20 @@ def estimate_survival(runs: Runs, weights: Floats | None = None) -> tuple[Floats
     >>> [part.round(3).tolist() for part in estimate_survival(runs)]
     [[1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0], [0.875, 0.75, 0.6, 0.6, 0.6, 0.6, 0.6]]
     """
-    order = np.argsort(runs.lasted_s, kind="stable")
-    lasted, has_ended = runs.lasted_s[order], runs.has_ended[order]
-    weighed = np.ones(len(lasted)) if weights is None else weights[order]
-    ends, tied = np.unique(lasted[has_ended], return_inverse=True)
-    ended = np.bincount(tied, weighed[has_ended], len(ends))
-    n_at_risk, at_risk = _count_at_risk(runs, ends, None), _count_at_risk(runs, ends, weights)
+    ones = np.ones(len(runs.lasted_s))
+    weighed = ones if weights is None else weights
+    ends, tied = np.unique(runs.lasted_s[runs.has_ended], return_inverse=True)
+    ended = np.bincount(tied, weighed[runs.has_ended], len(ends))
+    n_at_risk, at_risk = _weigh_at_risk(runs, ends, ones), _weigh_at_risk(runs, ends, weighed)
     hazards = np.where(n_at_risk >= MIN_BEYOND, ended / np.maximum(at_risk, ended), 0.0)
     return ends, np.cumprod(1 - hazards)
 
 
-def _count_at_risk(runs: Runs, ends: Floats, weights: Floats | None) -> Floats:
+def _weigh_at_risk(runs: Runs, ends: Floats, weights: Floats) -> Floats:
     """Weight of the runs that had entered before each end and had not ended yet."""
-    weighed = np.ones(len(runs.lasted_s)) if weights is None else weights
     by_entry, by_end = np.argsort(runs.entered_s), np.argsort(runs.lasted_s)
-    entered = np.concatenate([[0.0], np.cumsum(weighed[by_entry])])
-    gone = np.concatenate([[0.0], np.cumsum(weighed[by_end])])
+    entered = np.concatenate([[0.0], np.cumsum(weights[by_entry])])
+    gone = np.concatenate([[0.0], np.cumsum(weights[by_end])])
     came = entered[np.searchsorted(runs.entered_s[by_entry], ends, "left")]
     return np.asarray(came - gone[np.searchsorted(runs.lasted_s[by_end], ends, "left")])
 

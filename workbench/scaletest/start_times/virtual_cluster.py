@@ -25,6 +25,7 @@ from workbench.scaletest.start_times.kueue_quotas import QuotaClaim, QuotaLedger
 from workbench.scaletest.start_times.node_room import NodeRoom, NodeTable
 
 _END, _ARRIVAL = 0, 1
+QUOTA = "quota"
 MAX_EVENTS = 2_000_000
 # What holds up a workload is looked for again after so large a share of the time since the beginning.
 LOOK_SHARE = 0.02
@@ -136,7 +137,7 @@ class VirtualCluster:
             while self._events and self._events[0][0] <= self._now_s:
                 _, kind, _, subject, mark = heapq.heappop(self._events)
                 if isinstance(subject, VirtualPod):
-                    if subject.run == mark and subject.node is not None:
+                    if subject.run == mark:
                         self._end_pod(subject)
                 elif kind == _ARRIVAL:
                     self._take_arrival(subject, mark)
@@ -182,7 +183,7 @@ class VirtualCluster:
             # A node that is gone takes nothing, but its pods still end.
             if pod.node is not None:
                 self._occupy(pod, pod.node)
-                self._push(self._now_s + rest_s, _END, pod, pod.run)
+            self._push(self._now_s + rest_s, _END, pod, pod.run)
 
     def _build_pods(self, index: int, rules: NodeRules | None = None) -> list[VirtualPod]:
         workload = self._workloads[index]
@@ -283,7 +284,7 @@ class VirtualCluster:
         """A workload that lost its quota waits again, and runs from its beginning."""
         for pods in self._on_node:
             for pod in [one for one in pods if one.workload == claim.index]:
-                self._release(pod)
+                self._evict(pod)
         for need, units in self._waiting.items():
             self._waiting[need] = [unit for unit in units if unit.pods[0].workload != claim.index]
         self._unplaced[claim.index] = 0
@@ -373,6 +374,11 @@ class VirtualCluster:
         fitting = [shapes for shapes in self._stuck if any(self.room.fits_on(node, shape) for shape in set(shapes))]
         self._stuck.difference_update(fitting)
 
+    def _evict(self, pod: VirtualPod) -> None:
+        """Take a pod off its node before its end, which then is none."""
+        self._release(pod)
+        pod.run += 1
+
     def _preempt(self, unit: _Unit, at_s: float) -> list[int] | None:
         """Evict pods of lower priority where that makes room for this one; null where nothing does."""
         pod = unit.pods[0]
@@ -385,7 +391,7 @@ class VirtualCluster:
             return None
         _, _, victims = min(found, key=lambda one: one[:2])
         for victim in victims:
-            self._release(victim)
+            self._evict(victim)
             self.outcome.evicted.append(victim.workload)
             # Its controller makes another one.
             self._queue_pods(victim.workload, [VirtualPod(victim.workload, victim.shape, victim.priority)], at_s)
@@ -431,9 +437,6 @@ class VirtualCluster:
             since_s, before = self._reason
             self.outcome.waits[before] = self.outcome.waits.get(before, 0.0) + at_s - since_s
         self._reason = None if reason is None else (at_s, reason)
-
-
-QUOTA = "quota"
 
 
 def rank_victims(victims: Sequence[VirtualPod]) -> tuple[float, ...]:
