@@ -75,7 +75,9 @@ def test_what_is_given_counts_where_nothing_is_known() -> None:
     assert math.isinf(future.draw_rest(make_workload("x", is_endless=True)))
 
 
-@pytest.mark.parametrize("text", ["", "all", "all=", "all=8h..2h", "all=x", "=2h", "all=1h..2h..3h", "all=-1h", "all=nan", "all=1h..inf"])
+@pytest.mark.parametrize(
+    "text", ["", "all", "all=", "all=8h..2h", "all=x", "=2h", "all=1h..2h..3h", "all=-1h", "all=nan", "all=1h..inf"]
+)
 def test_wrong_run_times_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="not a run time"):
         parse_run_times([text])
