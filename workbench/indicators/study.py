@@ -13,6 +13,7 @@ import polars as pl
 from workbench.core.tables import Table
 from workbench.indicators import summary
 from workbench.indicators.analysis.effects import Comparison, compare_session, format_dimension_effects
+from workbench.indicators.analysis.idle_effects import format_idle_effects
 from workbench.indicators.analysis.observations import describe_reports, load_observations
 from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, chart_mix, chart_ranking
 from workbench.indicators.config import NotebookConfig
@@ -180,7 +181,8 @@ class Study:
         table = self.comparison.dimensions
         dimensions = format_dimension_effects(table) if table is not None else []
         reports = describe_reports(self.comparison.observed)
-        return (f"Measured: {runs}, on {where}{ended}.", *dimensions, *reports, *session.notes, *warnings)
+        idle = format_idle_effects(self.comparison.effects)
+        return (f"Measured: {runs}, on {where}{ended}.", *idle, *dimensions, *reports, *session.notes, *warnings)
 
     @property
     def ranking(self) -> pl.DataFrame:

@@ -396,6 +396,8 @@ RUNS = Table(
             nullable=True,
             added=True,
         ),
+        _added_column("elsewhere_load", "float", "Share of the other cores' time that was used.", "share"),
+        _added_column("disk_load", "float", "Share of its time that others used the disks.", "share"),
         _added_column("mhz", "float", "Mean clock of its cores, before and after.", "MHz"),
         _added_column("throttles", "int", "How often its cores were slowed down for heat meanwhile."),
         _added_column("quota_s", "float", "Time that a CPU quota stopped its control group.", unit="s"),
@@ -524,6 +526,11 @@ EFFECTS = Table(
         ),
         _added_column("mhz_low", "float", "Lowest clock of the cores in a run.", unit="MHz"),
         _added_column("mhz_high", "float", "Highest clock of the cores in a run.", unit="MHz"),
+        _added_column("idle_ratio", "float", "How many times better it would be on an idle machine."),
+        _added_column("idle_low", "float", "Low end of its 90 % interval."),
+        _added_column("idle_high", "float", "High end of its 90 % interval."),
+        _added_column("idle_loads", "str", "What others used of the machine in the rounds; empty on an idle one."),
+        _added_column("idle_because", "str", "Why the ratio of an idle machine is not known."),
     ),
 )
 JUDGEMENTS = Table(

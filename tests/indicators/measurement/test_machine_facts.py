@@ -45,6 +45,17 @@ def test_pressure_is_read(tmp_path: Path) -> None:
     assert nothing == Pressure(load_1m=nothing.load_1m)
     found = machine_facts.read_pressure(tmp_path)
     assert (found.steal_s, found.cpu_some_avg10, found.memory_some_avg10) == (2.5, 1.25, None)
+    assert (found.all_busy_s, found.disk_busy_s) == (0.19, None)
+
+
+def test_disks_are_counted_without_their_partitions_and_those_that_are_none(tmp_path: Path) -> None:
+    for name in ("sda", "sdb", "zram0"):
+        (tmp_path / "block" / name).mkdir(parents=True)
+    counts = "10 0 100 7 20 0 50 9 0 2500 16"
+    lines = [f"8 {number} {name} {counts}" for number, name in enumerate(("sda", "sda1", "sdb", "zram0"))]
+    (tmp_path / "diskstats").write_text("\n".join(lines) + "\n")
+    found = machine_facts.read_pressure(tmp_path, sys_root=tmp_path)
+    assert (found.disk_busy_s, found.disk_sectors) == (5.0, 300)
 
 
 def test_settings_that_the_system_does_not_tell_are_left_out(tmp_path: Path) -> None:

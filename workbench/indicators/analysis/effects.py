@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from workbench.indicators.analysis import judgement
 from workbench.indicators.analysis.answers import compare_answers
+from workbench.indicators.analysis.idle_effects import IdleEffect, estimate_idle_effects
 from workbench.indicators.analysis.judgement import MIN_ROUNDS as MIN_ROUNDS
 from workbench.indicators.analysis.judgement import build_judgement, detect_drift
 from workbench.indicators.analysis.observations import (
@@ -153,6 +154,7 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     rows = list(_iterate_effect_rows(observations, rounds))
     control = {row.metric.name: row for row in rows if row.arm.is_control}
     loads: dict[tuple[str, str], dict[str, Any]] = {}
+    idle = estimate_idle_effects(observations) if rounds is None else {}
     table: list[dict[str, Any]] = []
     for of_control in (False, True):
         family = [row for row in rows if row.arm.is_control == of_control]
@@ -168,6 +170,7 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
                     **_build_verdict_cells(session, row, beside, decision, other, load, len(family)),
                     "unequal": list_unequal_conditions(session, row.arm),
                     **load,
+                    **_build_idle_cells(idle.get((row.arm.name, row.metric.name))),
                 }
             )
     return EFFECTS.frame(table)
@@ -409,6 +412,18 @@ def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
         "other_low": None if other is None else other.low,
         "other_high": None if other is None else other.high,
         "cpu_part": row.cpu_part,
+    }
+
+
+def _build_idle_cells(effect: IdleEffect | None) -> dict[str, Any]:
+    """Cells of EFFECTS about an idle machine; null where nothing tells its load."""
+    effect = effect or IdleEffect(loads=None)
+    return {
+        "idle_ratio": effect.ratio,
+        "idle_low": effect.low,
+        "idle_high": effect.high,
+        "idle_loads": effect.loads,
+        "idle_because": effect.reason,
     }
 
 

@@ -34,6 +34,7 @@ BUSY = 0.1
 STOLEN = 0.01
 CLOCK_SPREAD = 1.1
 MAX_REPORTED = 10
+_DISK_READINGS = ("disk_busy_s", "disk_sectors")
 
 
 def find_cpu_value(metric: PlannedMetric, result: Result) -> tuple[float | None, str | None]:
@@ -138,7 +139,7 @@ def build_observations(session: Session, results: Iterable[tuple[str, int, Resul
             "load_after": measured.after.load_1m,
             "cpu_s": result.run_cpu_s,
             "waited_s": measured.waited_s,
-            **build_load_cells(measured, result.run_cpu_s),
+            **build_load_cells(result, session.hardware.cores),
             **{name: None if (value := result.usage.get(name)) is None else float(value) for name in USAGE},
         }
         runs.append({**identity, **run_row})
@@ -205,18 +206,29 @@ def _build_check_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]
     ]
 
 
-def build_load_cells(measured: RunDetails, cpu_s: float | None) -> dict[str, Any]:
-    """Columns of RUNS about the machine during a run; null where it did not tell."""
+def build_load_cells(result: Result, cores: int | None) -> dict[str, Any]:
+    """Columns of RUNS about the machine, which has this many cores, during a run; null where it did not tell."""
+    measured, cpu_s = result.workbench, result.run_cpu_s
     before, after = measured.before, measured.after
     clocks = [mhz for mhz in (before.mhz, after.mhz) if mhz is not None]
     busy_s, throttles = _subtract(after.busy_s, before.busy_s), _subtract(after.throttles, before.throttles)
-    other = None
+    all_busy_s = _subtract(after.all_busy_s, before.all_busy_s)
+    disk_busy_s, sectors = (_subtract(getattr(after, name), getattr(before, name)) for name in _DISK_READINGS)
+    other = elsewhere = disk = None
     if busy_s is not None and cpu_s is not None and measured.duration_s and measured.cpus:
-        room_s = measured.duration_s * len(measured.cpus)
-        other = min(1.0, max(0.0, busy_s - cpu_s) / room_s)
+        other = min(1.0, max(0.0, busy_s - cpu_s) / (measured.duration_s * len(measured.cpus)))
+        if all_busy_s is not None and cores is not None:
+            room_s = measured.duration_s * (cores - len(measured.cpus))
+            elsewhere = min(1.0, max(0.0, all_busy_s - busy_s) / room_s) if room_s > 0 else 0.0
+    if disk_busy_s is not None and sectors is not None and measured.duration_s:
+        # A disk is in use by the run itself for its share of what was read and written.
+        own = sum(float(result.usage.get(name) or 0) for name in ("ru_inblock", "ru_oublock"))
+        disk = min(1.0, disk_busy_s / measured.duration_s) * max(0.0, 1 - own / sectors) if sectors else 0.0
     return {
         "steal_s": _round(_subtract(after.steal_s, before.steal_s)),
         "other_load": other,
+        "elsewhere_load": elsewhere,
+        "disk_load": disk,
         "mhz": sum(clocks) / len(clocks) if clocks else None,
         "throttles": None if throttles is None else int(throttles),
         "quota_s": _round(_subtract(after.quota_s, before.quota_s)),

@@ -103,6 +103,9 @@ print(json.dumps({
 """.replace("SKIPPED", repr(_SKIPPED))
 
 
+_VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md")
+
+
 def detect_hardware(cpuinfo: Path = CPUINFO) -> Hardware:
     """Detect the facts of this machine that decide what is fast.
 
@@ -150,8 +153,12 @@ def read_host_facts(root: Path = Path("/")) -> dict[str, Any]:
 def read_pressure(root: Path = Path("/proc"), cpus: Iterable[int] = (), sys_root: Path = Path("/sys")) -> Pressure:
     """Read how busy the machine is now; `cpus` are the cores of the runs, none for all."""
     cores = tuple(cpus)
+    disk_busy_s, disk_sectors = _read_disk_use(root / "diskstats", sys_root)
     return Pressure(
         busy_s=_read_busy_s(root / "stat", cores),
+        all_busy_s=_read_busy_s(root / "stat", ()),
+        disk_busy_s=disk_busy_s,
+        disk_sectors=disk_sectors,
         mhz=_read_mhz(root, sys_root, cores),
         throttles=_read_throttles(sys_root, cores),
         quota_s=_read_quota_s(root, sys_root),
@@ -249,6 +256,22 @@ def _read_busy_s(path: Path, cores: tuple[int, ...]) -> float | None:
         ticks = sum(int(line[place]) for line in lines for place in (1, 2, 3, 6, 7))
         return ticks / os.sysconf("SC_CLK_TCK") if len(lines) == len(names) else None
     return None
+
+
+def _read_disk_use(path: Path, sys_root: Path) -> tuple[float | None, int | None]:
+    """Seconds since boot that disks were in use, added up, and the sectors that they read and wrote.
+
+    Partitions are parts of disks, and not counted again; disks are those with a folder in `block`.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        names = {folder.name for folder in (sys_root / "block").iterdir()}
+        disks = {name for name in names if not name.startswith(_VIRTUAL_DISKS)}
+        # major minor name, reads merged sectors ms, writes merged sectors ms, in flight, ms in use …
+        lines = [line.split() for line in path.read_text().splitlines()]
+        used = [line for line in lines if line[2] in disks]
+        if used:
+            return sum(int(line[12]) for line in used) / 1e3, sum(int(line[5]) + int(line[9]) for line in used)
+    return None, None
 
 
 def _read_mhz(root: Path, sys_root: Path, cores: tuple[int, ...]) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any
 from workbench.console.tables import format_table
 from workbench.core.formats import NULL
 from workbench.indicators.analysis.effects import Comparison, format_dimension_effects
+from workbench.indicators.analysis.idle_effects import format_idle_effects
 from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN, describe_reports
 from workbench.indicators.store.archive import Session
 from workbench.stats.verdicts import DECIDED, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
@@ -108,7 +109,8 @@ def format_session(outcome: SessionOutcome) -> str:
         _format_judgement(judgement),
         *(f"  {reason}" for reason in judgement["reasons"][1:]),
     ]
-    notes = [*session.notes, *describe_reports(outcome.compared.observed)]
+    idle = format_idle_effects(outcome.compared.effects)
+    notes = [*idle, *session.notes, *describe_reports(outcome.compared.observed)]
     lines += ["", "notes:", *(f"  {note}" for note in notes)] if notes else []
     lines += [f"cost: {cost}", "", f"written: {outcome.folder}"]
     lines += [f"next: {command}" for command in list_next_commands(outcome)]

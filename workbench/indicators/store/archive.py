@@ -214,9 +214,10 @@ class Pressure(FiniteModel):
     """Load of the machine; unknown values are null.
 
     `steal_s` is the time stolen by the hypervisor since boot, `cpu_some_avg10` the percentage of the last 10 s in
-    which a task waited for a core. `busy_s` is the time since boot that the run's cores were busy, all together;
-    `mhz` their mean clock; `throttles` how often they were slowed down for heat, `quota_s` how long a CPU quota stopped
-    the workbench's control group.
+    which a task waited for a core. `busy_s` is the time since boot that the run's cores were busy, all together, and
+    `all_busy_s` that all cores were; `mhz` the mean clock of the run's cores; `throttles` how often they were slowed
+    down for heat, `quota_s` how long a CPU quota stopped the workbench's control group. `disk_busy_s` is the time since
+    boot that disks were in use, `disk_sectors` what they read and wrote, in 512 bytes.
     """
 
     load_1m: float | None = None
@@ -224,6 +225,9 @@ class Pressure(FiniteModel):
     cpu_some_avg10: float | None = None
     memory_some_avg10: float | None = None
     busy_s: float | None = None
+    all_busy_s: float | None = None
+    disk_busy_s: float | None = None
+    disk_sectors: int | None = None
     mhz: float | None = None
     throttles: int | None = None
     quota_s: float | None = None
