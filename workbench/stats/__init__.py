@@ -11,6 +11,8 @@ from workbench.stats.proportions import CoverageVerdict, clustered_share, decide
 from workbench.stats.quantiles import MIN_CLUSTERS, cluster_bootstrap, quantile_interval, session_t
 from workbench.stats.ratios import log_interval, paired_log_ratio, rank_difference_z, welch_log_ratio
 from workbench.stats.verdicts import (
+    EARLY_LOOK,
+    LAST_LOOK,
     MARGIN,
     MAX_PAIRS,
     SEQUENCE,
@@ -29,6 +31,8 @@ from workbench.stats.verdicts import (
 )
 
 __all__ = [
+    "EARLY_LOOK",
+    "LAST_LOOK",
     "LEVEL",
     "MARGIN",
     "MAX_PAIRS",

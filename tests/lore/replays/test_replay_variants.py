@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.lore.local_spark import dumped, local, lore_command
+from workbench import stats
 from workbench.lore import tables
 from workbench.lore.replays import replay_variants
 from workbench.lore.replays.operator_replay import ReplayResult
@@ -18,6 +21,8 @@ from workbench.lore.replays.replay_variants import (
     ReplayTimings,
     ReplayVariant,
     engine_settings,
+    estimate_ratio,
+    is_enough,
     summarize_differences,
     variant_settings,
 )
@@ -203,7 +208,9 @@ def test_runs_end_as_soon_as_the_interval_is_tight_and_at_the_number_or_the_budg
     slow = measure_variants([side(clock, "replay", 1.0, [2.0] * 9)], 11, budget_s=12.0)
     assert slow.sides["n"].item() == 3
     sides = [side(clock, "A", 1.0, steady), side(clock, "B", 1.0, steady)]
-    assert measure_variants(sides, 11).sides["n"].to_list() == [11, 11], "a ratio needs them all"
+    assert measure_variants(sides, 11).sides["n"].to_list() == [3, 3], "the same within the margin"
+    sides = [side(clock, "A", 1.0, steady), side(clock, "B", 1.0, shaky)]
+    assert measure_variants(sides, 11).sides["n"].to_list() == [11, 11], "a ratio that is not decided needs them all"
 
 
 ENGINE = ("--master", "local[2]", "--driver-memory", "1g", "--engine", "comet")
@@ -255,3 +262,29 @@ class TestComet:
         assert len(reason) > len("not accelerated: ") + 10
         assert "A's time by B's" not in done.stdout
         assert "plan of B" in done.stdout
+
+
+def play(ratio: float, spread: float, rng: np.random.Generator) -> tuple[int, stats.Interval]:
+    """Turns and ratio of a session of A/B whose log ratios have this standard deviation."""
+    logs = math.log(ratio) + rng.normal(0, spread, 11)
+    for n in range(1, 12):
+        turns = [np.exp(logs[:n]).tolist(), [1.0] * n]
+        if is_enough(turns, repeat=11, tight=0.1, elapsed_s=0.0, budget_s=1.0):
+            break
+    found = estimate_ratio(*turns, level=0.9, repeat=11)
+    assert found is not None
+    return n, found
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.05, 0.15])
+@pytest.mark.parametrize("ratio", [1.0, 1.03, 1.1, 2.0, 15.0])
+def test_sessions_that_end_early_err_no_more_often_than_they_say(ratio: float, spread: float) -> None:
+    rng = np.random.default_rng(round(1000 * ratio + 100 * spread))
+    sessions = [play(ratio, spread, rng) for _ in range(400)]
+    missed = sum(not found.low <= ratio <= found.high for _, found in sessions)  # type: ignore[operator]
+    wrong = sum(stats.decide_verdicts([found])[0].verdict == "SLOWER" for _, found in sessions)
+    # 10 % with three standard errors of the simulation.
+    assert missed / len(sessions) <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / len(sessions))
+    assert wrong <= 0.1 * len(sessions) if ratio == 1 else wrong <= 2
+    if ratio >= 2 and spread <= 0.05:
+        assert np.median([n for n, _ in sessions]) <= 4

@@ -115,6 +115,7 @@ class ReplayResult(BaseModel):
 
     `verification` has the fields of `output_verification.Verification`; `sides`, `timings` and `metrics` the rows of
     these tables; `plans` the executed plan by side; `comparison` tells whether both sides gave the same rows.
+    `repeat`: Turns that were planned at most.
     """
 
     folder: str
@@ -130,6 +131,7 @@ class ReplayResult(BaseModel):
     plans: dict[str, str] = {}
     ratio: dict[str, Any] | None = None
     verdict: str | None = None
+    repeat: int = 0
     comparison: dict[str, Any] | None = None
     not_accelerated: str | None = None
     profile: str | None = None
@@ -307,8 +309,12 @@ class _Replay:
             "metrics": measured.metrics.to_dicts(),
             "ratio": None if ratio is None else vars(ratio),
             "verdict": measured.verdict,
+            "repeat": self.options.repeat,
         }
-        return result.model_copy(update=timing_documents | {"profile": written})
+        notes = list(result.notes)
+        if ratio is not None and ratio.method == stats.EARLY_LOOK and replay_variants.is_decided(ratio):
+            notes.append(f"the ratio was decided after {ratio.n} of at most {self.options.repeat} turns")
+        return result.model_copy(update=timing_documents | {"profile": written, "notes": notes})
 
     def _compare_variants(
         self, plain: ReplayVariant, first: RebuiltOperator, settings: ComparedSettings, result: ReplayResult

@@ -22,7 +22,7 @@ from workbench.lore.dump_reader.dump_inspection import Inspection, inspect_dumps
 from workbench.lore.dumps.bundles import open_bundle
 from workbench.lore.dumps.dump_folder import Sidecar, read_sidecar
 from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
-from workbench.lore.replays.replay_variants import summarize_differences, summarize_side
+from workbench.lore.replays.replay_variants import estimate_ratio, summarize_differences, summarize_side
 from workbench.lore.tables import DIFFERENCES, RATIOS, TIMES
 
 if TYPE_CHECKING:
@@ -157,12 +157,14 @@ class ReplayOutcome:
     @property
     def ratios(self) -> pl.DataFrame:
         """Table `ratios`: quantities that are above zero in every run of both sides."""
-        names = self.sides["side"].to_list()
+        names, repeat = self.sides["side"].to_list(), 0 if self.replayed is None else self.replayed.repeat
         rows = []
         for quantity, column in QUANTITY_COLUMNS.items() if len(names) == 2 else ():
             left, right = (self.timings.filter(side=name).sort("repeat")[column].to_list() for name in names)
-            if left and None not in left + right and min(left + right) > 0:
-                interval = stats.paired_log_ratio(left, right, level=self.level)
+            interval = None
+            if None not in left + right:
+                interval = estimate_ratio(left, right, level=self.level, repeat=repeat)
+            if interval is not None:
                 ratio_row = {
                     "quantity": quantity,
                     "speed_ratio": interval.estimate,

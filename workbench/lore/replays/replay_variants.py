@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from workbench.lore.spark_bridge.replay_session import (
     watch_settings,
 )
 from workbench.lore.spark_bridge.spark_internals import Bridge, simple_class_name
+from workbench.stats.verdicts import DIFFERENT, SAME
 
 if TYPE_CHECKING:
     import polars as pl
@@ -281,9 +283,12 @@ def is_tight(differences: Sequence[float], tight: float, *, level: float = CONFI
 def is_enough(
     turns: Sequence[Sequence[float]], *, repeat: int, tight: float, elapsed_s: float, budget_s: float
 ) -> bool:
-    """Are these turns enough: the asked number, or from five on the interval is tight or the budget spent?
+    """Are these turns enough: the asked number, the budget spent, or what they shall tell is known?
 
-    `turns`: Differences by side; two sides are compared over all turns that the budget allows.
+    One side's interval is looked at from five turns on, and is known where it is tight. The ratio of two sides is
+    looked at from three turns on: see `is_decided`.
+
+    `turns`: Differences by side.
     """
     n_turns = len(turns[0])
     if n_turns >= repeat:
@@ -292,8 +297,41 @@ def is_enough(
         return False
     if elapsed_s >= budget_s:
         return True
+    if len(turns) == 2:
+        return is_decided(estimate_ratio(*turns, level=CONFIDENCE_LEVEL, repeat=repeat))
     is_look = n_turns >= FIRST_LOOK_RUNS and (n_turns - FIRST_LOOK_RUNS) % RUNS_PER_LOOK == 0
-    return is_look and len(turns) == 1 and is_tight(turns[0], tight)
+    return is_look and is_tight(turns[0], tight)
+
+
+def estimate_ratio(
+    left: Sequence[float], right: Sequence[float], *, level: float, repeat: int
+) -> stats.Interval | None:
+    """Ratio of two sides' times, paired by turn; null where a time is not above 0.
+
+    `repeat`: The planned number of turns. From six on they may end early, which the interval allows for.
+
+    >>> estimate_ratio([3.0, 3.1, 3.0], [1.0, 1.0, 1.01], level=0.9, repeat=11).method
+    'paired log ratio, early look'
+    """
+    if not left or min(*left, *right) <= 0:
+        return None
+    if repeat <= FIRST_LOOK_RUNS:
+        return stats.paired_log_ratio(left, right, level=level)
+    method = stats.EARLY_LOOK if len(left) < repeat else stats.LAST_LOOK
+    return stats.sequential_log_ratio(left, right, level=level, method=method)
+
+
+def is_decided(ratio: stats.Interval | None) -> bool:
+    """Does a ratio have a verdict, and where it is a difference, is its size known to half, on the log scale?
+
+    >>> is_decided(estimate_ratio([3.0, 3.1, 3.0], [1.0, 1.0, 1.01], level=0.9, repeat=11))
+    True
+    """
+    if ratio is None or ratio.low is None or ratio.high is None or ratio.estimate is None:
+        return False
+    verdict = stats.decide_verdicts([ratio])[0].verdict
+    reach = math.log(ratio.high / ratio.low) / 2
+    return verdict == SAME or (verdict in DIFFERENT and reach <= abs(math.log(ratio.estimate)) / 2)
 
 
 @dataclass(frozen=True)
@@ -337,8 +375,8 @@ def measure_variants(
 ) -> ReplayTimings:
     """Time each variant in turn, with alternating order.
 
-    `repeat`: Timed runs of each, exact up to 5, else at most: fewer where the elapsed time is tight before or
-    the budget, of which the warm-up takes its part, is spent. The caller has run each once as a warm-up.
+    `repeat`: Timed runs of each, exact up to 5, else at most: fewer where the elapsed time is tight or the ratio
+    decided before, or the budget, of which the warm-up takes its part, is spent. The caller has run each once.
     """
     timings: list[dict[str, Any]] = []
     last: dict[str, RebuiltOperator] = {}
@@ -367,7 +405,7 @@ def measure_variants(
             if on_progress:
                 on_progress(len(timings), max(repeat * len(sides), len(timings)))
     metrics = [row for name, operator in last.items() for row in list_metric_rows(name, operator.read_metrics())]
-    return _build_timings(sides, timings, metrics)
+    return _build_timings(sides, timings, metrics, repeat)
 
 
 def _warm_up(sides: Sequence[ReplayVariant], scanned: Mapping[str, RebuiltOperator], repeat: int) -> None:
@@ -385,11 +423,11 @@ def _warm_up(sides: Sequence[ReplayVariant], scanned: Mapping[str, RebuiltOperat
 
 
 def _build_timings(
-    sides: Sequence[ReplayVariant], timings: list[dict[str, Any]], metrics: list[dict[str, Any]]
+    sides: Sequence[ReplayVariant], timings: list[dict[str, Any]], metrics: list[dict[str, Any]], repeat: int
 ) -> ReplayTimings:
     frame = tables.TIMINGS.frame(timings)
     summaries = tables.SIDES.frame([_summarize_times(side, frame) for side in sides])
-    return ReplayTimings(summaries, frame, tables.METRICS.frame(metrics), *_compare_times(frame, sides))
+    return ReplayTimings(summaries, frame, tables.METRICS.frame(metrics), *_compare_times(frame, sides, repeat))
 
 
 def scan_inputs(rebuilt: RebuiltOperator) -> None:
@@ -459,7 +497,9 @@ def summarize_side(timings: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) ->
     return summary
 
 
-def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tuple[stats.Interval | None, str | None]:
+def _compare_times(
+    timings: pl.DataFrame, sides: Sequence[ReplayVariant], repeat: int
+) -> tuple[stats.Interval | None, str | None]:
     """Ratio of the sides' elapsed times, and its verdict; null if a time is not above 0.
 
     `timings`: Table TIMINGS.
@@ -469,10 +509,8 @@ def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tup
     if len(sides) != 2 or not timings.height:
         return None, None
     left, right = (timings.filter(pl.col("side") == side.name).sort("repeat")["operator_s"].to_list() for side in sides)
-    if min(*left, *right) <= 0:
-        return None, None
-    ratio = stats.paired_log_ratio(left, right, level=CONFIDENCE_LEVEL)
-    return ratio, stats.decide_verdicts([ratio])[0].verdict
+    ratio = estimate_ratio(left, right, level=CONFIDENCE_LEVEL, repeat=repeat)
+    return ratio, None if ratio is None else stats.decide_verdicts([ratio])[0].verdict
 
 
 @contextlib.contextmanager
