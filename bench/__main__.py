@@ -1,9 +1,9 @@
 """All headline figures by one command: every benchmark in turn, then docs/benchmarks.md.
 
-    python -m bench [--only NAME ...] [--trials 5] [--again] [--dry-run] [--quick] [--json]
+    python -m bench [NAME ...] [--trials 5] [--again] [--dry-run] [--quick] [--json]
 
 Each benchmark is a process of its own; what it found is kept (below the user's cache, or --keep), so that a broken one
-is repeated by --only, and one that was interrupted goes on: what was measured at this commit with as many trials is not
+is repeated by its name, and one that was interrupted goes on: what was measured at this commit with as many trials is not
 measured again without --again. One that fails is told, and never stops the others. The document is made of all that is
 kept. Quiet machine: nothing else may run meanwhile. --quick tries everything at the smallest sizes, keeps it apart and
 writes no document but to --out. Exit code 0, or 1 when a benchmark failed.
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for and not there yet; write the document."""
     given = _parser().parse_args(arguments)
     names = [one.name for one in headlines.ALL]
-    if unknown := sorted(set(given.only) - set(names)):
-        _parser().error(f"--only {', '.join(unknown)}: there is {', '.join(names)}")
-    chosen = [one for one in headlines.ALL if one.name in given.only or (not given.only and not one.only_named)]
+    if unknown := sorted(set(given.names) - set(names)):
+        _parser().error(f"no benchmark {', '.join(unknown)}: there is {', '.join(names)}")
+    chosen = [one for one in headlines.ALL if one.name in given.names or (not given.names and not one.only_named)]
     keep = given.keep or cache_folder() / ("bench-quick" if given.quick else "bench")
     keep.mkdir(parents=True, exist_ok=True)
     estimate = sum(one.minutes for one in chosen)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         print(json.dumps({"failed": failed, "kept": kept}, indent=1))
     if failed:
-        shape.say(f"FAILED: {', '.join(failed)}; again: python -m bench --only {' '.join(failed)}")
+        shape.say(f"FAILED: {', '.join(failed)}; again: python -m bench {' '.join(failed)}")
     return int(bool(failed))
 
 
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these benchmarks, kept or not")
+    made.add_argument("names", nargs="*", metavar="NAME", help="these benchmarks, kept or not")
     made.add_argument("--trials", type=int, default=5, help="alternating trials of each side")
     made.add_argument("--again", action="store_true", help="measure anew what is kept already")
     made.add_argument("--quick", action="store_true", help="smallest sizes: to try the commands, not to quote them")
@@ -84,7 +84,7 @@ def command(one: Headline, given: argparse.Namespace) -> list[str]:
 
 def _is_kept(one: Headline, keep: Path, given: argparse.Namespace) -> bool:
     path = keep / f"{one.name}.json"
-    if given.again or given.only or not path.exists():
+    if given.again or given.names or not path.exists():
         return False
     told = json.loads(path.read_text())
     same = (told["command"], told["commit"]) == (shlex.join(command(one, given)), host.read_git_commit(ROOT))

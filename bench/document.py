@@ -78,7 +78,7 @@ def written(found: list[dict[str, Any]]) -> str:
         absent = [
             one.name for one in headlines.ALL if one.area == area and one.name not in {told["name"] for told in found}
         ]
-        parts += [f"Not measured yet: {', '.join(f'`--only {name}`' for name in absent)}.\n"] if absent else []
+        parts += [f"Not measured yet: {', '.join(f'`python -m bench {name}`' for name in absent)}.\n"] if absent else []
     parts += ["## What was not measured\n", _missing(found)]
     return "\n".join(parts)
 

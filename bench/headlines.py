@@ -18,7 +18,7 @@ class Headline:
     repeats: bool = True
     """False: takes no --trials, for it runs once (minutes) or is exact (seeds)."""
     only_named: bool = False
-    """True: run by --only alone."""
+    """True: run by its name alone."""
 
 
 _WORLDS = ("bench_indicators_world", "--worlds", "150")
@@ -26,6 +26,7 @@ ALL = (
     Headline("house", "house", ("bench_house", "start"), 0.3),
     Headline("notebooks", "house", ("bench_house", "all"), 1, repeats=False),
     Headline("suite", "house", ("bench_house", "suite"), 50, repeats=False, only_named=True),
+    Headline("growth", "house", ("bench_growth", "--trials", "3"), 30, repeats=False, only_named=True),
     Headline("eventlog", "eventlog", ("bench_eventlog",), 16.5),
     Headline("fleet", "speedup", ("bench_qualify", "--logs", "40"), 5),
     Headline("fleet-spark", "speedup", ("bench_fleet_spark",), 20, only_named=True),

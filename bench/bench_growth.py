@@ -1,0 +1,320 @@
+"""How time and memory grow with the work: each job at three sizes, ten times apart, as an exponent.
+
+    python -m bench.bench_growth [--job NAME ...] [--trials 3] [--quick] [--list] [--json FILE]
+
+Each trial is a whole process on inputs that are made before, the sizes in turn. A process has a cost that does not
+grow, such as its start; with times a + b * size ** k, k is log((t3 - t1) / (t2 - t1) - 1) / log 10, whatever a and b
+are. Where the second size takes no more than 5 % longer than the first one, the work is too small beside the start, and
+has no exponent. Memory is the largest of the process and its children.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import shape
+from bench.bench_eventlog import SAMPLE
+from bench.shape import Bar, Row
+
+FACTOR, AREA = 10, "sizing"
+# A time that grows by less says nothing of its exponent.
+MIN_GROWTH = 0.05
+BAR = Bar("value", at_most=1.15)
+OUT = "OUT"
+"""In a command: a folder that is new in each trial."""
+Prepare = Callable[[Path, int], list[str]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command whose input grows: `smallest` is its first size, of what `of` says.
+
+    `prepare`: Makes the input of a size in a folder; returns the command over it.
+    """
+
+    name: str
+    area: str
+    of: str
+    smallest: int
+    prepare: Prepare
+
+    def list_sizes(self, *, quick: bool) -> list[int]:
+        """The three sizes; quick: two steps of two only, to try the command."""
+        factor = 2 if quick else FACTOR
+        return [self.smallest * factor**step for step in range(3)]
+
+
+def workbench(*arguments: str | Path) -> list[str]:
+    """A command of the workbench."""
+    return [sys.executable, "-m", "workbench", *map(str, arguments)]
+
+
+def _make_log(folder: Path, *, queries: int, tasks: int) -> Path:
+    """The shipped sample with its queries so many times, and each of its tasks so many times."""
+    from bench.replicate import replicate
+    from tests.eventlog.reference import content
+
+    log, once = content(SAMPLE), folder / "once"
+    replicate(log, once, 1, tasks)
+    if queries == 1:
+        return once
+    target = folder / "log"
+    replicate(log, target, (once.stat().st_size - len(log) // 2) * queries, tasks)
+    once.unlink()
+    return target
+
+
+def prepare_tasks(folder: Path, size: int) -> list[str]:
+    """Facts of one log of the sample's queries."""
+    return workbench("eventlog", "facts", _make_log(folder, queries=1, tasks=size), "--out", OUT, "--no-hash")
+
+
+def prepare_queries(folder: Path, size: int) -> list[str]:
+    """Facts of one log of many small queries."""
+    return workbench("eventlog", "facts", _make_log(folder, queries=size, tasks=1), "--out", OUT, "--no-hash")
+
+
+def prepare_profile(folder: Path, size: int) -> list[str]:
+    """The profile of one log of many small queries."""
+    return workbench("speedup", "profile", _make_log(folder, queries=size, tasks=1), "--out", OUT)
+
+
+def prepare_what_if(folder: Path, size: int) -> list[str]:
+    """Another run of one log of the sample's queries."""
+    return workbench("speedup", "what-if", _make_log(folder, queries=1, tasks=size), "--executors", "2", "--out", OUT)
+
+
+def prepare_fleet(folder: Path, size: int) -> list[str]:
+    """A fleet of small logs, measured."""
+    from bench.bench_qualify import MEASURE, make_fleet
+
+    logs, script = folder / "fleet", folder / "measure.py"
+    logs.mkdir()
+    script.write_text(MEASURE)
+    make_fleet(SAMPLE, logs, size, 1)
+    return [sys.executable, str(script), str(logs), "2", str(size)]
+
+
+def prepare_requests(folder: Path, size: int) -> list[str]:
+    """The import of a load test's result by its requests."""
+    document = {
+        "backend": "openai-chat", "endpoint_type": "openai-chat", "num_prompts": size, "request_rate": 20.0,
+        "burstiness": 1.0, "max_concurrency": None, "request_throughput": 20.0, "completed": size, "failed": 0,
+        "input_lens": [100] * size, "output_lens": [41] * size,
+        "ttfts": (0.1 + np.arange(size) % 7 / 100).tolist(), "itls": [[0.02] * 40] * size, "errors": [""] * size,
+        "start_times": (np.arange(size) / 20).tolist(),
+    }  # fmt: skip
+    path = folder / "result.json"
+    path.write_text(json.dumps(document))
+    return workbench("sizing", "import", path, "--gpus", "1", "--out", OUT)
+
+
+def prepare_series(folder: Path, size: int) -> list[str]:
+    """The import of a file of results by its series, ten days of each."""
+    rng = np.random.default_rng(1)
+    rows = [
+        f"2026-11-{day:02d}T02:00:00+00:00,case_{place},{rng.lognormal(0, 0.02):.6f},ms,lower"
+        for day in range(1, 11)
+        for place in range(size)
+    ]
+    path = folder / "results.csv"
+    path.write_text("\n".join(["time,series,value,unit,direction", *rows]) + "\n")
+    return workbench("indicators", "import", path, "--out", OUT)
+
+
+def prepare_pods(folder: Path, size: int) -> list[str]:
+    """The tables and charts of a scale test by its pods."""
+    from bench import bench_scaletest_analysis
+
+    (folder / "tables").mkdir()
+    bench_scaletest_analysis._make(folder, size)
+    return [sys.executable, "-m", "bench.bench_scaletest_analysis", "--one", "ours", "--folder", str(folder)]
+
+
+def prepare_plan(folder: Path, size: int) -> list[str]:
+    """What a scenario would do, by its workloads."""
+    path = folder / "scenario.yaml"
+    path.write_text(
+        f"name: growth\nlimits: {{rate_per_s: 100, objects: {size}}}\n"
+        f"arrival: {{process: constant, rate_per_s: 100, n: {size}}}\n"
+        "workloads:\n  - {kind: Job, name: job, gpus: 1, lifetime: 20}\n"
+    )
+    return workbench("scaletest", "plan", path)
+
+
+def prepare_starts(folder: Path, size: int) -> list[str]:
+    """When a job starts, by the nodes of a full cluster: four jobs on each, and one that waits for each."""
+    from tests.scaletest.start_times.making_states import make_state, make_workload
+    from workbench.scaletest.start_times.cluster_state import write_state
+
+    running = [
+        make_workload(f"job-{place}", 2, node=f"n{place // 4}", created_s=-60.0 * place, started_s=-60.0 * place)
+        for place in range(4 * size)
+    ]
+    waiting = [make_workload(f"next-{place}", 4, created_s=-float(place)) for place in range(size)]
+    state, job = folder / "state.json", folder / "job.yaml"
+    write_state(make_state(*running, *waiting, n_nodes=size), state)
+    job.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: mine, namespace: team}\nspec:\n  containers:\n"
+        "    - {name: main, image: none, resources: {limits: {nvidia.com/gpu: 2}}}\n"
+    )
+    return workbench("scaletest", "when", job, "--state", state, "--run-time", "all=2h..8h", "--no-arrivals")
+
+
+def prepare_job_classes(folder: Path, size: int) -> list[str]:
+    """A capacity plan by its classes of jobs."""
+    jobs = [f"jobs-{place} applications='tpch spark*' gpus=1 pods=2 per_hour=2 hours=8-18" for place in range(size)]
+    plan = folder / "plan.yaml"
+    plan.write_text(json.dumps({"jobs": jobs}))
+    return workbench("capacity", "plan", "-f", plan, "--speedup", "sample:capacity/speedup", "--out", OUT)
+
+
+def _make_runs(folder: Path, size: int) -> Path:
+    """Runs of one notebook, one an hour until now, with a table of three figures each."""
+    from datetime import UTC, datetime, timedelta
+
+    from workbench.core.tables import Column, Table
+    from workbench.runs import run_folder
+
+    ends = [Column(f"p50_{end}", "float", f"{end} end.", unit="ms") for end in ("low", "high")]
+    columns = (Column("name", "str", "Case."), Column("p50", "float", "Median.", unit="ms", better="lower"), *ends)
+    table, out, rng = Table("cases", "One row per case.", ("name",), columns), folder / "runs", np.random.default_rng(1)
+    out.mkdir()
+    for place in range(size):
+        run = run_folder.start_run(AREA, out, config={"scale": 1})
+        values = rng.lognormal(2, 0.02, 3).tolist()
+        rows = [
+            {"name": name, "p50": value, "p50_low": 0.98 * value, "p50_high": 1.02 * value}
+            for name, value in zip("abc", values, strict=True)
+        ]
+        run.write_table(table, table.frame(rows))
+        run.conclude("valid", [], "An answer.")
+        began = datetime.now(UTC) - timedelta(hours=size - place)
+        run.record |= {"started_at": began.isoformat(timespec="milliseconds"), "duration_s": 60.0}
+        run.save()
+    return out
+
+
+def prepare_listing(folder: Path, size: int) -> list[str]:
+    """The newest of many runs."""
+    return workbench("runs", "list", "--out", _make_runs(folder, size))
+
+
+def prepare_run_history(folder: Path, size: int) -> list[str]:
+    """The figures of one notebook over its runs."""
+    return workbench("runs", "history", AREA, "--out", _make_runs(folder, size))
+
+
+def prepare_gallery(folder: Path, size: int) -> list[str]:
+    """The index page of many runs."""
+    return workbench("gallery", _make_runs(folder, size))
+
+
+JOBS = (
+    Job("facts-tasks", "eventlog", "tasks a task of the sample", 2, prepare_tasks),
+    Job("facts-queries", "eventlog", "times the sample's queries", 1, prepare_queries),
+    Job("profile-queries", "speedup", "times the sample's queries", 1, prepare_profile),
+    Job("what-if-tasks", "speedup", "tasks a task of the sample", 2, prepare_what_if),
+    Job("fleet-logs", "speedup", "logs", 4, prepare_fleet),
+    Job("import-requests", "sizing", "requests", 500, prepare_requests),
+    Job("import-series", "indicators", "series", 10, prepare_series),
+    Job("analysis-pods", "scaletest", "pods", 1000, prepare_pods),
+    Job("plan-workloads", "scaletest", "workloads", 1000, prepare_plan),
+    Job("when-nodes", "scaletest", "nodes", 5, prepare_starts),
+    Job("capacity-jobs", "capacity", "classes of jobs", 2, prepare_job_classes),
+    Job("runs-list", "runs", "runs", 100, prepare_listing),
+    Job("runs-history", "runs", "runs", 100, prepare_run_history),
+    Job("gallery-runs", "runs", "runs", 100, prepare_gallery),
+)
+
+
+def run_once(command: list[str], folder: Path) -> dict[str, float]:
+    """Wall time, CPU time and largest memory of a process and its children."""
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    argv = [str(out) if part == OUT else part for part in command]
+    begin = time.perf_counter()
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=Path(__file__).parents[1])
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    wall_s = time.perf_counter() - begin
+    # 1 is an answer, too: that nothing can be known of it.
+    if (code := os.waitstatus_to_exitcode(status)) not in (0, 1):
+        raise RuntimeError(f"exit code {code}: {said.decode(errors='replace').strip()[-300:]}")
+    return {"wall_s": wall_s, "cpu_s": used.ru_utime + used.ru_stime, "memory_mb": used.ru_maxrss / 1e3}
+
+
+def estimate_exponent(values: Sequence[float | None], factor: float) -> float | None:
+    """The exponent of three values at sizes a factor apart, without what does not grow; null where it is not resolved.
+
+    >>> round(estimate_exponent([1.1, 2.0, 11.0], 10), 3)
+    1.0
+    """
+    first, second, third = values
+    if first is None or second is None or third is None or second - first <= MIN_GROWTH * first or third <= second:
+        return None
+    return math.log((third - first) / (second - first) - 1) / math.log(factor)
+
+
+def measure(job: Job, trials: int, *, quick: bool) -> Iterator[Row]:
+    """Rows of a job: its times at each size, and the exponents of time and memory."""
+    sizes = job.list_sizes(quick=quick)
+    with tempfile.TemporaryDirectory() as scratch:
+        sides: dict[str, Any] = {}
+        for size in sizes:
+            folder = Path(scratch) / str(size)
+            folder.mkdir()
+            command = job.prepare(folder, size)
+            sides[f"{size:,} {job.of}"] = lambda command=command, folder=folder: run_once(command, folder)
+        found = shape.alternating(sides, trials)
+    unresolved = []
+    for quantity, name in (("wall_s", "time"), ("memory_mb", "memory")):
+        by_size = zip(*(found.of(side, quantity) for side in sides), strict=True)
+        exponents = [estimate_exponent(values, sizes[1] / sizes[0]) for values in by_size]
+        known = [value for value in exponents if value is not None]
+        if known:
+            what = f"{job.name}: exponent of {name}, {sizes[0]:,} to {sizes[-1]:,} {job.of}"
+            yield Row(job.area, what, "workbench", "", list(known), bar=BAR)
+        else:
+            unresolved.append(name)
+    note = f"{' and '.join(unresolved)}: too little growth for an exponent" if unresolved else ""
+    for side in sides:
+        failures = found.failures[side]
+        yield Row(job.area, f"{job.name}: time", side, "s", found.of(side, "wall_s"), note=note, failures=failures)
+
+
+def main() -> int:
+    """Measure, tell, keep."""
+    parser = shape.parser(__doc__, trials=3)
+    parser.add_argument("--job", nargs="+", default=[], help="these jobs only")
+    parser.add_argument("--list", action="store_true", help="list the jobs and their sizes")
+    given = parser.parse_args()
+    chosen = [job for job in JOBS if job.name in given.job or not given.job]
+    if unknown := sorted(set(given.job) - {job.name for job in JOBS}):
+        parser.error(f"--job {', '.join(unknown)}: there is {', '.join(job.name for job in JOBS)}")
+    if given.list:
+        shape.print_rows([{"job": job.name, "sizes": job.list_sizes(quick=False), "of": job.of} for job in chosen])
+        return 0
+    rows: list[Row] = []
+    for job in chosen:
+        shape.say(job.name)
+        rows += measure(job, given.trials, quick=given.quick)
+    return shape.finish(rows, given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
