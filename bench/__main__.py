@@ -1,12 +1,16 @@
 """All headline figures by one command: every benchmark in turn, then docs/benchmarks.md.
 
     python -m bench [NAME ...] [--trials 5] [--again] [--dry-run] [--quick] [--json]
+    python -m bench --since COMMIT [NAME ...] [--trials 5]
 
-Each benchmark is a process of its own; what it found is kept (below the user's cache, or --keep), so that a broken one
-is repeated by its name, and one that was interrupted goes on: what was measured at this commit with as many trials is not
+Each benchmark is a process of its own; what it found is kept (in bench/results, or --keep), so that a broken one is
+repeated by its name, and one that was interrupted goes on: what was measured at this commit with as many trials is not
 measured again without --again. One that fails is told, and never stops the others. The document is made of all that is
 kept. Quiet machine: nothing else may run meanwhile. --quick tries everything at the smallest sizes, keeps it apart and
 writes no document but to --out. Exit code 0, or 1 when a benchmark failed.
+
+--since runs short ones at an earlier commit and this one, in turn, and prints the ratio of each figure; exit code 1
+where this commit is slower. It takes about a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import document, headlines, shape
+from bench import document, headlines, shape, since
 from bench.headlines import Headline
 from workbench.core import host
 from workbench.core.files import cache_folder
@@ -34,11 +38,13 @@ HANG_FACTOR, LEAST_LIMIT_S = 10, 900
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for and not there yet; write the document."""
     given = _parser().parse_args(arguments)
-    names = [one.name for one in headlines.ALL]
+    names = list(since.QUICK) if given.since else [one.name for one in headlines.ALL]
     if unknown := sorted(set(given.names) - set(names)):
         _parser().error(f"no benchmark {', '.join(unknown)}: there is {', '.join(names)}")
+    if given.since:
+        return since.compare_commits(given.since, given.names or names, given.trials)
     chosen = [one for one in headlines.ALL if one.name in given.names or (not given.names and not one.only_named)]
-    keep = given.keep or cache_folder() / ("bench-quick" if given.quick else "bench")
+    keep = given.keep or (cache_folder() / "bench-quick" if given.quick else document.RESULTS)
     keep.mkdir(parents=True, exist_ok=True)
     estimate = sum(one.minutes for one in chosen)
     shape.say(f"{len(chosen)} benchmarks, about {estimate:.0f} min on two quiet cores; kept in {keep.name}")
@@ -70,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="smallest sizes: to try the commands, not to quote them")
     made.add_argument("--dry-run", action="store_true", help="only list what would be run")
     made.add_argument("--json", action="store_true", help="print all that is kept as one document")
+    made.add_argument("--since", metavar="COMMIT", help="this commit beside an earlier one, in turn")
     made.add_argument("--keep", type=Path, help="folder of the results")
     made.add_argument("--out", type=Path, help="the document (default docs/benchmarks.md)")
     return made
@@ -97,7 +104,8 @@ def _measured(one: Headline, keep: Path, given: argparse.Namespace) -> bool:
         shape.say(f"{one.name}: kept")
         return True
     shape.say(f"{one.name}: about {one.minutes:g} min")
-    found, log = keep / f".{one.name}.rows.json", keep / f"{one.name}.log"
+    found, log = (cache_folder() / "bench" / f"{one.name}.{end}" for end in ("rows.json", "log"))
+    log.parent.mkdir(parents=True, exist_ok=True)
     found.unlink(missing_ok=True)
     line = command(one, given)
     begun, at = time.perf_counter(), datetime.now(UTC)

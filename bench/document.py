@@ -15,7 +15,9 @@ from workbench.core import host
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
-HEAD = "| area | what | here | beside it | ratio [90 %] |\n|---|---|---|---|---|"
+RESULTS = ROOT / "bench" / "results"
+"""What each benchmark found, kept with the code: the page is made of it alone."""
+HEAD = "| area | what | here | beside it | ratio [90 %] | commit |\n|---|---|---|---|---|---|"
 INTRO = """# Benchmarks
 
 Made by `python -m bench`; no figure is written by hand. Sides run in turn, the order turned from trial to trial.
@@ -108,8 +110,12 @@ def short(found: list[dict[str, Any]]) -> str:
         if ours is None:
             continue
         other = next((row for row in rows if row.side == beside and row.scenario == ours.scenario), None)
-        lines.append(_line(ours, other))
+        lines.append(f"{_line(ours, other)} {_commit(by_name[name])} |")
     return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def _commit(one: dict[str, Any]) -> str:
+    return str(one["commit"] or "unknown")[:10]
 
 
 def _line(ours: Row, other: Row | None) -> str:
@@ -124,7 +130,8 @@ def _plain(row: Row) -> str:
 
 def _section(one: dict[str, Any]) -> str:
     """A benchmark: its table, or why there is none."""
-    lines = [f"### {one['name']}\n", f"`{one['command']}`, {one['date']}, {one['wall_s']:.0f} s in all.\n"]
+    measured = f"{one['date']}, commit {_commit(one)}, {one['wall_s']:.0f} s in all"
+    lines = [f"### {one['name']}\n", f"`{one['command']}`, {measured}.\n"]
     if one["exit_code"]:
         lines.append(f"**Ended with exit code {one['exit_code']}**: {one['error']}\n")
     rows = rows_of(one)

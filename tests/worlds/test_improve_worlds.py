@@ -50,7 +50,8 @@ def test_planted_settings_are_found_and_cured(folder: Path) -> None:
     planted = [case for case in cases if case["brute"] >= MIN_BRUTE]
     assert len(planted) >= 24
     assert sum(case["share"] >= 0.9 for case in planted) >= 0.8 * len(planted)
-    assert all(case["gain"] > 0.98 for case in cases)
+    # Where nothing was kept, the gain is that of the same settings measured twice.
+    assert all(case["gain"] > 0.98 for case in cases if case["improved"])
     assert max(case["took_s"] for case in cases) <= MAX_S
 
 
@@ -62,4 +63,4 @@ def test_decoys_are_left_alone(folder: Path) -> None:
     cases = read_cases(DECOYS, folder)
     # More than 2 % in a session of its own is no false alarm.
     assert sum(case["improved"] and case["gain"] < 1.02 for case in cases) <= 1
-    assert all(case["gain"] > 0.98 for case in cases)
+    assert all(case["gain"] > 0.98 for case in cases if case["improved"])
