@@ -25,7 +25,8 @@ from workbench.speedup.scenarios.virtual_schedule import Schedule, replay_steps
 
 # Jobs that nothing was chosen on: seeds 0 to 3, 100 to 109 and 200 to 209 were looked at before, and these since.
 SEEDS = range(300, 310)
-JOIN_SEEDS = range(10, 20)
+# Seeds 0 to 19 were looked at.
+JOIN_SEEDS = range(20, 30)
 # A smaller change has no direction: so much do two runs of one job differ here.
 MIN_CHANGE = 0.05
 TIMEOUT_S = 300
@@ -161,9 +162,11 @@ def judge_broadcast(seed: int, folder: Path) -> Outcome:
     replayer = Replayer(graph)
     assert replayer.reasons == []
     own_ms = replay_ms(graph, replayer.own)
-    steps = [Scenario("", spared=work).change_steps(graph, is_sure=is_sure) for is_sure in (True, False)]
+    scenario = Scenario("", spared=work)
+    likely = scenario.assume_likely().change_steps(graph)
+    steps = [likely, *(scenario.change_steps(graph, is_sure=is_sure) for is_sure in (True, False))]
     ends = [before_ms * replay_ms(graph, replay_steps(one, graph.executors)) / own_ms for one in steps]
-    return Outcome(seed, "broadcast", before_ms, after_ms, mean(ends), before_ms, tuple(ends))
+    return Outcome(seed, "broadcast", before_ms, after_ms, ends[0], before_ms, tuple(ends))
 
 
 @pytest.mark.live

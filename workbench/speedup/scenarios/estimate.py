@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import mean
 from typing import Literal
 
 import polars as pl
@@ -181,10 +180,9 @@ def estimate_scenarios(
         estimates = [replayer.estimate_ms(scenario)]
         if scenario.no_skew or scenario.no_stragglers or scenario.spared:
             estimates.append(replayer.estimate_ms(scenario, is_sure=False))
+        if scenario.spared:
+            estimates.insert(0, replayer.estimate_ms(scenario.assume_likely()))
         walls = [wall_ms for wall_ms in estimates if wall_ms is not None]
-        if scenario.spared and walls:
-            # Neither end is likelier: an operator's share of a time that it has with others is not told.
-            walls.insert(0, mean(walls))
         executor_ms = None
         if walls and scenario.executors is not None:
             executor_ms = scenario.executors * max(0.0, walls[0] - graph.executors[0].added_ms)

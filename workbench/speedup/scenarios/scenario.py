@@ -52,6 +52,10 @@ class Scenario:
         ]
         return tuple(ExecutorLife(came[min(place, len(came) - 1)], slots) for place in range(self.executors))
 
+    def assume_likely(self) -> Scenario:
+        """The same with the work that is most likely spared in place of the least."""
+        return replace(self, spared=tuple(replace(one, least=one.likely) for one in self.spared))
+
     def change_steps(self, graph: TaskGraph, *, is_sure: bool = True) -> tuple[Step, ...]:
         """Steps of the scenario.
 
