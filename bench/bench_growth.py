@@ -67,13 +67,8 @@ def _make_log(folder: Path, *, queries: int, tasks: int) -> Path:
     from bench.replicate import replicate
     from tests.eventlog.reference import content
 
-    log, once = content(SAMPLE), folder / "once"
-    replicate(log, once, 1, tasks)
-    if queries == 1:
-        return once
     target = folder / "log"
-    replicate(log, target, (once.stat().st_size - len(log) // 2) * queries, tasks)
-    once.unlink()
+    replicate(content(SAMPLE), target, 0, tasks, queries)
     return target
 
 

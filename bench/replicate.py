@@ -39,8 +39,8 @@ REPEATED = (
 FIRST_TIME_MS = 10**12  # smaller numbers under these names are durations or 0 for "not yet"
 
 
-def replicate(content: bytes, target: Path, size_bytes: int, tasks: int = 1) -> int:
-    """Write a log of at least `size_bytes` to `target`; give the number of repetitions of its queries."""
+def replicate(content: bytes, target: Path, size_bytes: int, tasks: int = 1, at_least: int = 0) -> int:
+    """Write a log of at least `size_bytes` and `at_least` repetitions to `target`; give their number."""
     events = [orjson.loads(line) for line in content.splitlines() if line]
     repeated = [event for event in events if any(name in event["Event"] for name in REPEATED)]
     ends = [event for event in events if event["Event"].endswith("ApplicationEnd")]
@@ -52,7 +52,7 @@ def replicate(content: bytes, target: Path, size_bytes: int, tasks: int = 1) -> 
     with target.open("wb") as file:
         file.writelines(orjson.dumps(event) + b"\n" for event in head)
         rounds = 0
-        while file.tell() < size_bytes:
+        while rounds < at_least or file.tell() < size_bytes:
             for event in repeated:
                 shifted = _shifted(event, rounds, offsets, span_ms)
                 file.writelines(orjson.dumps(one) + b"\n" for one in _multiplied(shifted, tasks))

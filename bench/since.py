@@ -8,7 +8,6 @@ trial to trial.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 from bench import shape
 from bench.shape import Row
 from workbench.core.errors import ConfigError
+from workbench.indicators.stacks.commits import find_commit, open_work_tree
 from workbench.stats import decide_verdicts
 from workbench.stats.verdicts import SLOWER
 
@@ -77,12 +77,7 @@ def compare_commits(commit: str, names: Sequence[str], trials: int) -> int:
 @contextlib.contextmanager
 def open_sides(commit: str, scratch: Path) -> Iterator[list[Side]]:
     """The earlier commit and this one; the work tree of the earlier one goes with the context."""
-    found = subprocess.run(["git", "rev-parse", "--verify", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True)
-    if found.returncode:
-        raise ConfigError("no such commit", where="--since", found=commit, do="name one of `git log`")
-    tree = scratch / "tree"
-    subprocess.run(["git", "worktree", "add", "--detach", "--quiet", tree, commit], cwd=ROOT, check=True)
-    try:
+    with open_work_tree(ROOT, find_commit(ROOT, commit)) as tree:
         sides = []
         for name, source in (("before", tree), ("now", ROOT)):
             folder = scratch / name
@@ -93,8 +88,6 @@ def open_sides(commit: str, scratch: Path) -> Iterator[list[Side]]:
             (folder / _OWN).symlink_to(source / _OWN)
             sides.append(Side(name, folder, _find_python(source, scratch / "environment")))
         yield sides
-    finally:
-        subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
 
 
 def _find_python(tree: Path, environment: Path) -> str:
@@ -123,7 +116,7 @@ def _run(name: str, side: Side, path: Path) -> list[Row]:
     if not path.exists():
         shape.say(f"  FAILED: {(done.stderr.strip().splitlines() or ['said nothing'])[-1][:200]}")
         return []
-    return [Row(**{**row, "bar": None}) for row in json.loads(path.read_text())["rows"] if not row["peer"]]
+    return [row for row in shape.read(path)[0] if not row.peer]
 
 
 def _join(rows: Sequence[Row]) -> Row:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -159,8 +157,3 @@ def measure_quietly(pair: tuple[str, str], kept: Path) -> dict[str, Any]:
     folder = kept / f"quiet-{'-'.join(pair)}"
     folder.mkdir(parents=True, exist_ok=True)
     return measure_pair(pair, QUIET_ROUNDS, folder)
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as there:
-        print(json.dumps(play_seed(int(sys.argv[1]), Path(there)), default=str))

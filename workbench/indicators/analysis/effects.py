@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from workbench.indicators.analysis import judgement
 from workbench.indicators.analysis.answers import compare_answers
-from workbench.indicators.analysis.idle_effects import IdleEffect, estimate_idle_effects
+from workbench.indicators.analysis.idle_effects import add_idle_effects
 from workbench.indicators.analysis.judgement import MIN_ROUNDS as MIN_ROUNDS
 from workbench.indicators.analysis.judgement import build_judgement, detect_drift
 from workbench.indicators.analysis.observations import (
@@ -114,7 +114,8 @@ class _EffectRow:
 def compare_session(observations: Observations) -> Comparison:
     """Compute effects, drift and the judgement of a session, by its clock."""
     observations = select_clock(observations, observations.session.clock)
-    table, changes = estimate_effects(observations), detect_drift(observations)
+    table = add_idle_effects(estimate_effects(observations), observations)
+    changes = detect_drift(observations)
     judgement = build_judgement(observations, table, changes, compare_answers(observations).notes)
     dimensions = estimate_dimension_effects(observations)
     return Comparison(observations, table, changes, judgement, dimensions if dimensions.height else None)
@@ -144,7 +145,8 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     later. Those of older sessions hold at the looks they had planned, which share `alpha`.
 
     Returns: EFFECTS: one row per arm (all but the baseline) and metric. Rows of the control are a family of their
-    own. `ratio`, `low`, `high` are null without enough rounds in which both have a value.
+    own. `ratio`, `low`, `high` are null without enough rounds in which both have a value. Columns of an idle machine
+    are null: `add_idle_effects` fills them once the session is measured.
 
     Does not apply to other machines, thread counts, sizes or versions of the indicator.
     Source: confidence sequences (`workbench.stats.verdicts`), or the paired t interval on logarithms with alpha split
@@ -154,7 +156,6 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     rows = list(_iterate_effect_rows(observations, rounds))
     control = {row.metric.name: row for row in rows if row.arm.is_control}
     loads: dict[tuple[str, str], dict[str, Any]] = {}
-    idle = estimate_idle_effects(observations) if rounds is None else {}
     table: list[dict[str, Any]] = []
     for of_control in (False, True):
         family = [row for row in rows if row.arm.is_control == of_control]
@@ -170,7 +171,6 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
                     **_build_verdict_cells(session, row, beside, decision, other, load, len(family)),
                     "unequal": list_unequal_conditions(session, row.arm),
                     **load,
-                    **_build_idle_cells(idle.get((row.arm.name, row.metric.name))),
                 }
             )
     return EFFECTS.frame(table)
@@ -412,18 +412,6 @@ def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
         "other_low": None if other is None else other.low,
         "other_high": None if other is None else other.high,
         "cpu_part": row.cpu_part,
-    }
-
-
-def _build_idle_cells(effect: IdleEffect | None) -> dict[str, Any]:
-    """Cells of EFFECTS about an idle machine; null where nothing tells its load."""
-    effect = effect or IdleEffect(loads=None)
-    return {
-        "idle_ratio": effect.ratio,
-        "idle_low": effect.low,
-        "idle_high": effect.high,
-        "idle_loads": effect.loads,
-        "idle_because": effect.reason,
     }
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from workbench.indicators.analysis.observations import BUSY, Observations
 from workbench.indicators.store.archive import PlannedMetric
+from workbench.indicators.tables import EFFECTS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,6 +77,17 @@ def estimate_idle_effects(observed: Observations) -> dict[tuple[str, str], IdleE
                 logs = np.array([base[number] - own[number] for number in rounds])
                 effects[arm.name, metric.name] = _estimate_from_rounds(logs, pairs)
     return effects
+
+
+def add_idle_effects(effects: pl.DataFrame, observed: Observations) -> pl.DataFrame:
+    """EFFECTS with its columns of an idle machine; null where nothing tells its load."""
+    found = estimate_idle_effects(observed)
+    rows = []
+    for row in effects.iter_rows(named=True):
+        effect = found.get((row["arm"], row["metric"]), IdleEffect(loads=None))
+        ends = {"idle_ratio": effect.ratio, "idle_low": effect.low, "idle_high": effect.high}
+        rows.append({**row, **ends, "idle_loads": effect.loads, "idle_because": effect.reason})
+    return EFFECTS.frame(rows)
 
 
 def estimate_idle_log_ratio(logs: Floats, base: Floats, arm: Floats) -> tuple[float, float]:

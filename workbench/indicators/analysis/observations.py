@@ -34,7 +34,6 @@ BUSY = 0.1
 STOLEN = 0.01
 CLOCK_SPREAD = 1.1
 MAX_REPORTED = 10
-_DISK_READINGS = ("disk_busy_s", "disk_sectors")
 
 
 def find_cpu_value(metric: PlannedMetric, result: Result) -> tuple[float | None, str | None]:
@@ -213,7 +212,8 @@ def build_load_cells(result: Result, cores: int | None) -> dict[str, Any]:
     clocks = [mhz for mhz in (before.mhz, after.mhz) if mhz is not None]
     busy_s, throttles = _subtract(after.busy_s, before.busy_s), _subtract(after.throttles, before.throttles)
     all_busy_s = _subtract(after.all_busy_s, before.all_busy_s)
-    disk_busy_s, sectors = (_subtract(getattr(after, name), getattr(before, name)) for name in _DISK_READINGS)
+    disk_busy_s = _subtract(after.disk_busy_s, before.disk_busy_s)
+    sectors = _subtract(after.disk_sectors, before.disk_sectors)
     other = elsewhere = disk = None
     if busy_s is not None and cpu_s is not None and measured.duration_s and measured.cpus:
         other = min(1.0, max(0.0, busy_s - cpu_s) / (measured.duration_s * len(measured.cpus)))

@@ -75,6 +75,18 @@ def find_commit(repository: Path, name: str) -> str:
         ) from None
 
 
+@contextmanager
+def open_work_tree(repository: Path, sha: str) -> Iterator[Path]:
+    """A work tree of its own with a commit; the user's stays as it is."""
+    with tempfile.TemporaryDirectory(prefix="workbench-commit-") as scratch:
+        tree = Path(scratch) / "tree"
+        run_git(repository, "worktree", "add", "--detach", str(tree), sha)
+        try:
+            yield tree
+        finally:
+            run_git(repository, "worktree", "remove", "--force", str(tree))
+
+
 WORK_TREE = "."
 
 
@@ -153,7 +165,10 @@ class CommitBuilder:
         with locks.lock_exclusively(self.folder, "another process builds commits"):
             for wheel in self.folder.glob(f"*+{mark}-*.whl"):
                 return wheel
-            with self._check_out(commit) as tree, tempfile.TemporaryDirectory(prefix="workbench-wheel-") as built:
+            with (
+                open_work_tree(self.repository, commit.sha) as tree,
+                tempfile.TemporaryDirectory(prefix="workbench-wheel-") as built,
+            ):
                 result = uv_tool.run_uv(
                     [
                         "build",
@@ -175,17 +190,6 @@ class CommitBuilder:
                         found=uv_tool.explain_failure(result)[-400:] or f"{len(wheels)} wheels",
                     )
                 return stamp_wheel(wheels[0], self.folder, mark)
-
-    @contextmanager
-    def _check_out(self, commit: Commit) -> Iterator[Path]:
-        """A work tree of its own with the commit; the user's stays as it is."""
-        with tempfile.TemporaryDirectory(prefix="workbench-commit-") as scratch:
-            tree = Path(scratch) / "tree"
-            run_git(self.repository, "worktree", "add", "--detach", str(tree), commit.sha)
-            try:
-                yield tree
-            finally:
-                run_git(self.repository, "worktree", "remove", "--force", str(tree))
 
     def solve_commit(self, commit: Commit, requirements: Sequence[str], *, max_download_bytes: int) -> Stack:
         """The lock of a commit's wheel with all that it needs.

@@ -284,7 +284,7 @@ class VirtualCluster:
         """A workload that lost its quota waits again, and runs from its beginning."""
         for pods in self._on_node:
             for pod in [one for one in pods if one.workload == claim.index]:
-                self._evict(pod)
+                self._evict_pod(pod)
         for need, units in self._waiting.items():
             self._waiting[need] = [unit for unit in units if unit.pods[0].workload != claim.index]
         self._unplaced[claim.index] = 0
@@ -374,7 +374,7 @@ class VirtualCluster:
         fitting = [shapes for shapes in self._stuck if any(self.room.fits_on(node, shape) for shape in set(shapes))]
         self._stuck.difference_update(fitting)
 
-    def _evict(self, pod: VirtualPod) -> None:
+    def _evict_pod(self, pod: VirtualPod) -> None:
         """Take a pod off its node before its end, which then is none."""
         self._release(pod)
         pod.run += 1
@@ -391,7 +391,7 @@ class VirtualCluster:
             return None
         _, _, victims = min(found, key=lambda one: one[:2])
         for victim in victims:
-            self._evict(victim)
+            self._evict_pod(victim)
             self.outcome.evicted.append(victim.workload)
             # Its controller makes another one.
             self._queue_pods(victim.workload, [VirtualPod(victim.workload, victim.shape, victim.priority)], at_s)
