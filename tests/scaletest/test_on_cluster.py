@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 import yaml
 
+from tests.conftest import SAMPLES
 from tests.scaletest.conftest import QUICK, fresh_namespace, programs, start_guarded_cluster
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT
 from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
@@ -104,3 +105,18 @@ def test_urgent_pods_take_the_place_of_others_of_the_test(tmp_path: Path) -> Non
     assert "8 preempted" in found.explanation
     urgent = found.pods.filter(pl.col("gpus") == 8)
     assert urgent["ended_s"].null_count() == 0
+
+
+def test_jobs_wait_for_the_devices_that_they_claim(tmp_path: Path) -> None:
+    programs()
+    pools = [NodePool(nodes=4, gpus=4, as_devices=True)]
+    with start_guarded_cluster("claims", pools=pools, client_limits=QUICK) as cluster:
+        access = ClusterAccess(cluster.measure_kubeconfig, cluster.measure_context, cluster)
+        scenario = scenario_file.load_scenario(SAMPLES / "scaletest" / "scenarios" / "claims.yaml")
+        found = analyse_run(run_test(scenario, RunContext(access), out=tmp_path / "out").folder)
+    assert "bound by devices that its resource claims ask for" in found.explanation
+    assert found.pods["scheduled_s"].is_not_null().all()
+    begins_s, ends_s = found.pods["scheduled_s"].to_numpy(), found.pods["ended_s"].to_numpy()
+    at_once = [((begins_s <= at_s) & (ends_s > at_s)).sum() for at_s in begins_s]
+    # Two of sixteen devices each; an end is seen a moment after it was.
+    assert 8 <= max(at_once) <= 9

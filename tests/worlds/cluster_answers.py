@@ -25,6 +25,7 @@ import polars as pl
 from tests.fakes import scale_runs
 from tests.worlds.clusters import (
     AFFINITY,
+    CLAIMS,
     FPGA,
     GPU,
     MIG,
@@ -58,6 +59,7 @@ _NAMES = (
     ("others", OTHERS),
     ("anti-affinity", AFFINITY),
     ("quota", QUOTA),
+    ("resource claims", CLAIMS),
     ("the scheduler", SCHEDULER),
     (MIG, MIG),
     (FPGA, FPGA),
@@ -247,7 +249,8 @@ def _room(world: World, at_s: float, resource: str) -> list[float]:
 def _judge_others(world: World, played: Played, analysis: Analysis) -> list[str]:
     """Others' pods that take a part of what the run asks for are told first, and make it invalid unless asked for."""
     last_s = float(world.plan.schedule["due_s"].max() or 0.0)  # type: ignore[arg-type]
-    share = _mean_held_by_others(world, played, GPU, last_s) if world.planted not in (MIG, FPGA) else 0.0
+    asks_gpus = any(GPU in pod.asks for pod in played.own)
+    share = _mean_held_by_others(world, played, GPU, last_s) if asks_gpus else 0.0
     if share < 0.08:
         return []
     first = [analysis.answer, re.split(r"(?<=[.;]) ", analysis.explanation)[0]]

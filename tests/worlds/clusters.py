@@ -26,9 +26,11 @@ TICK_S = 0.05
 MAKE_S = 0.02
 GPU, MIG, FPGA = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "example.com/fpga"
 AFFINITY, OTHERS, QUOTA, SCHEDULER = "anti-affinity", "others", "quota", "scheduler"
+# Devices by claims: neither a pod's requests nor a node's offers show them.
+CLAIMS = "claims"
 # Told only of objects of others: no sentence about this run may hold it.
 STRANGE = "example.com/stranger"
-BOUNDS = (None, GPU, "cpu", "memory", "pods", MIG, FPGA, AFFINITY, OTHERS, QUOTA, SCHEDULER)
+BOUNDS = (None, GPU, "cpu", "memory", "pods", MIG, FPGA, AFFINITY, OTHERS, QUOTA, SCHEDULER, CLAIMS)
 TRAITS = (
     "others_elsewhere",
     "others_come",
@@ -44,6 +46,7 @@ TRAITS = (
     "stood_still",
     "two_sizes",
     "cordoned",
+    "asks_nothing",
 )
 
 
@@ -147,9 +150,15 @@ def draw_world(seed: int) -> World:
         per_node = 1.0
         offers[GPU] = float(max(gpus, 4))
         entry |= {"kind": "Template", "gpus": 1, "pods": 1, "template": build_template({GPU: "1"}, is_spread=True)}
+    elif planted == CLAIMS:
+        per_node = offers[CLAIMS] = float(rng.integers(1, 4))
+        entry |= {"kind": "Template", "gpus": 0, "pods": 1, "template": build_template({}, n_claims=1)}
     elif planted == GPU and gpus > 2 and rng.random() < 0.3:
         entry["gpus"] = 2
         per_node = gpus / 2
+    if "asks_nothing" in traits and planted in (None, "pods", QUOTA, AFFINITY, SCHEDULER):
+        template = build_template({}, is_spread=planted == AFFINITY)
+        entry |= {"kind": "Template", "gpus": 0, "pods": 1, "template": template}
     held = int(np.ceil(gpus * rng.uniform(0.5, 0.9))) if planted == OTHERS else 0
     room = n_nodes * (per_node - min(held, gpus - 1))
     most_per_s = room / (lifetime + 0.1)
@@ -162,9 +171,9 @@ def draw_world(seed: int) -> World:
     if planted == QUOTA:
         world_quota = max(1, int(rate * lifetime * 0.5))
     entries = [entry]
-    if "two_sizes" in traits and planted in (None, GPU, OTHERS) and gpus >= 4:
+    if "two_sizes" in traits and planted in (None, GPU, OTHERS) and gpus >= 4 and entry["kind"] == "Job":
         entries.append(entry | {"name": "large", "gpus": 2, "weight": 0.3})
-    if "never_fit" in traits and planted not in (MIG, FPGA, AFFINITY):
+    if "never_fit" in traits and planted not in (MIG, FPGA, AFFINITY) and entry["kind"] == "Job":
         entries.append({**entry, "name": "huge", "gpus": gpus + 1, "weight": 0.15})
     scenario = Scenario.model_validate(
         {
@@ -184,13 +193,17 @@ def draw_world(seed: int) -> World:
     return world
 
 
-def build_template(limits: dict[str, str], *, is_spread: bool = False) -> dict[str, Any]:
-    """A Job whose pods ask for these devices; spread over the nodes, one on each, if that is wanted."""
+def build_template(limits: dict[str, str], *, is_spread: bool = False, n_claims: int = 0) -> dict[str, Any]:
+    """A Job whose pods ask for these devices, or claim some; spread over the nodes, one on each, if that is wanted."""
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}],
     }
     template: dict[str, Any] = {"spec": spec}
+    if n_claims:
+        spec["resourceClaims"] = [
+            {"name": f"claim-{number}", "resourceClaimName": f"${{name}}-{number}"} for number in range(n_claims)
+        ]
     if is_spread:
         term = {"labelSelector": {"matchLabels": {"app": "spread"}}, "topologyKey": "kubernetes.io/hostname"}
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -259,6 +272,9 @@ def _change_nodes(world: World, rng: np.random.Generator, traits: set[str], leng
                 node.offers = [(-1.0, whole | {GPU: 0.0}), (back_s, whole)]
     if "cordoned" in traits and len(nodes) > 2:
         nodes[0].cordoned = True
+
+
+_WORDS = {"pods": "Too many pods", CLAIMS: "cannot allocate all claims"}
 
 
 class _Cluster:
@@ -331,7 +347,7 @@ class _Cluster:
                 if room.get(resource, 0.0) < amount - 1e-9
             ]
             for resource in lacks:
-                reasons["Too many pods" if resource == "pods" else f"Insufficient {resource}"] += 1
+                reasons[_WORDS.get(resource, f"Insufficient {resource}")] += 1
             if not lacks and pod.is_spread and node.name in self.spread:
                 reasons["node(s) didn't match pod anti-affinity rules"] += 1
         text = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
@@ -489,6 +505,8 @@ def _build_own(world: World, row: dict[str, Any], at_s: float, job_uid: str) -> 
         resources = container.get("resources") or {}
         for resource, amount in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
             asks[resource] = asks.get(resource, 0.0) + float(parse_quantity(amount))
+    if claims := template["spec"].get("resourceClaims"):
+        asks[CLAIMS] = float(len(claims))
     labels = {**(template.get("metadata", {}).get("labels") or {}), "job": job_uid}
     pod = Pod("", f"{row['name']}-x", SPACE, asks, at_s, RUN, row["name"], labels, float(row["lifetime_s"]))
     pod.is_spread = "affinity" in template["spec"]
@@ -521,9 +539,11 @@ def build_pod(pod: Pod, at_s: float) -> dict[str, Any]:
         owner = {"uid": pod.labels["job"], "name": pod.workload, "kind": "Job", "controller": True}
         meta["ownerReferences"] = [owner]
     requests = {
-        resource: f"{amount:g}" if resource != "memory" else str(int(amount)) for resource, amount in pod.asks.items()
+        resource: f"{amount:g}" if resource != "memory" else str(int(amount))
+        for resource, amount in pod.asks.items()
+        if resource != CLAIMS
     }
-    spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"requests": requests}}]}
+    spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"requests": requests} if requests else {}}]}
     status: dict[str, Any] = {"phase": "Pending"}
     if at_s >= pod.bound_s:
         spec["nodeName"] = pod.node
@@ -568,7 +588,9 @@ def _build_refusal(world: World, pod: Pod, job_uid: str, at_s: float, active: in
 def build_node(node: Node, at_s: float) -> dict[str, Any]:
     """The node's object as it is at a time."""
     offers = {
-        name: f"{amount:g}" if name != "memory" else str(int(amount)) for name, amount in node.offered(at_s).items()
+        name: f"{amount:g}" if name != "memory" else str(int(amount))
+        for name, amount in node.offered(at_s).items()
+        if name != CLAIMS
     }
     return {
         "kind": "Node",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +142,14 @@ def test_before_many_timed_runs_the_operator_runs_untimed(clock: Clock) -> None:
     assert measure_variants([side(clock, "replay", 0.1, [1.0] * 20)], 10).timings.height == 5
     # Two turns of 1.1 s are more than the 2 s of a warm-up.
     assert clock.runs.count("replay") == 7
+
+
+def test_a_side_whose_earlier_run_was_long_is_not_warmed_up(clock: Clock) -> None:
+    sides = [side(clock, "A", 0.1, [1.0] * 12), replace(side(clock, "B", 0.1, [9.0] * 12), earlier_run_s=9.0)]
+    found = measure_variants(sides, 6)
+    n_turns = found.timings.height // 2
+    assert clock.runs.count("A") - n_turns == 2
+    assert clock.runs.count("B") == n_turns
 
 
 def test_the_ratio_is_that_of_operators_without_their_scans(clock: Clock) -> None:

@@ -149,16 +149,22 @@ def test_what_nobody_can_know_is_not_said(tmp_path: Path) -> None:
     assert "No client that does this work was at its known limit." in seen
 
 
-def held_gpus(scheduled: np.ndarray, created: np.ndarray, lifetime_s: float, gpus: int) -> dict[str, Any]:
-    """Table PODS (what is read of it) of pods with a GPU each, and the room that they had."""
+def held_gpus(
+    scheduled: np.ndarray, created: np.ndarray, lifetime_s: float, gpus: int, **more: pl.Expr
+) -> dict[str, Any]:
+    """Table PODS (what is read of it) of pods with a GPU each, or with `more`, and the room that they had."""
     times = {"created_s": created, "scheduled_s": scheduled, "ended_s": scheduled + lifetime_s}
-    pods = pl.DataFrame(times).with_columns(
-        index=pl.int_range(pl.len(), dtype=pl.Int64),
-        uid=pl.Series([f"pod-{index}" for index in range(len(created))]),
-        node=pl.Series([f"sim-{index % (gpus // 8)}" for index in range(len(created))]),
-        asks=pl.lit("nvidia.com/gpu=1"),
-        unschedulable_s=pl.lit(None, dtype=pl.Float64),
-        unschedulable_reason=pl.lit(None, dtype=pl.String),
+    pods = (
+        pl.DataFrame(times)
+        .with_columns(
+            index=pl.int_range(pl.len(), dtype=pl.Int64),
+            uid=pl.Series([f"pod-{index}" for index in range(len(created))]),
+            node=pl.Series([f"sim-{index % (gpus // 8)}" for index in range(len(created))]),
+            asks=pl.lit("nvidia.com/gpu=1"),
+            unschedulable_s=pl.lit(None, dtype=pl.Float64),
+            unschedulable_reason=pl.lit(None, dtype=pl.String),
+        )
+        .with_columns(**more)
     )
     node = {"ready": True, "simulated": True, "gpus": 8, "cpus": 64.0, "memory_bytes": 1 << 39, "pods": 250}
     nodes = NODES.frame([{"name": f"sim-{one}"} | node for one in range(gpus // 8)])
@@ -184,6 +190,23 @@ def test_a_full_cluster_is_not_blamed_on_the_scheduler() -> None:
     assert told in row["sentence"]
     # Without GPUs nobody knows of the room.
     assert [row["kind"] for row in blamed(created, scheduled)] == [BOTTLENECK]
+
+
+def test_pods_that_request_nothing_wait_for_their_claims_and_for_places() -> None:
+    created = np.arange(100) / 10
+    scheduled = created + 0.01
+    for place in range(16, 100):
+        scheduled[place] = max(created[place], scheduled[place - 16] + 30.0)
+    told = {
+        "asks": pl.lit(""),
+        "unschedulable_s": pl.when(pl.int_range(pl.len()) >= 16).then(pl.col("created_s")),
+        "unschedulable_reason": pl.lit("0/2 nodes are available: 2 cannot allocate all claims."),
+    }
+    held = held_gpus(scheduled, created, 30.0, 16, **told)
+    (row,) = blamed(created, scheduled, **held)
+    assert (row["step"], row["kind"]) == ("pods scheduled", NO_ROOM)
+    assert row["cause"] == "devices that its resource claims ask for"
+    assert held["room"].resources == ("pods",)
 
 
 def test_a_slow_scheduler_is_named_also_when_the_cluster_fills_up_later() -> None:

@@ -10,10 +10,12 @@ import polars as pl
 import pytest
 import yaml
 
+from tests.conftest import SAMPLES
 from tests.scaletest.conftest import QUICK, fresh_namespace, programs, start_guarded_cluster
 from tests.scaletest.test_planted_on_cluster import constant, measured
 from workbench.core.errors import ConfigError, InputError, MissingToolError
 from workbench.scaletest.analysis.bottlenecks import QUOTA
+from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes, program_builds, second_schedulers
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import (
@@ -189,3 +191,18 @@ def test_a_second_scheduler_places_its_own_pods(mixed_cluster: LocalCluster, spa
     assert found.pods["node"].n_unique() <= 8
     asked = REQUESTS.read(found.folder / "tables").filter(pl.col("subresource") == "binding")
     assert dict(asked.group_by("client").agg(pl.col("requests").sum()).iter_rows()) == {"second-scheduler": 20}
+
+
+@pytest.mark.cluster
+@pytest.mark.network
+def test_kueue_puts_the_pods_of_a_job_into_one_rack(tmp_path: Path) -> None:
+    programs()
+    kueue_or_skip()
+    pools = [NodePool(nodes=16, gpus=2)]
+    with start_guarded_cluster("racks", pools=pools, client_limits=QUICK, kueue=True, queue_topology=True) as cluster:
+        access = ClusterAccess(cluster.measure_kubeconfig, cluster.measure_context, cluster)
+        scenario = scenario_file.load_scenario(SAMPLES / "scaletest" / "scenarios" / "racks.yaml")
+        found = analyse_run(run_test(scenario, RunContext(access), out=tmp_path / "out").folder)
+    racks = found.pods.with_columns(rack=pl.col("node").str.slice(4).cast(int) // 8)
+    assert racks.group_by("index").agg(pl.len(), pl.col("rack").n_unique())["rack"].to_list() == [1] * 6
+    assert racks["rack"].n_unique() == 2

@@ -52,3 +52,14 @@ def test_racks_blocks_and_zones_are_nested() -> None:
     assert len(inside) == len(racks) == 32
     assert len({block for _, block, _ in inside}) == 8
     assert len({zone for _, _, zone in inside}) == 2
+
+
+def test_gpus_as_devices_are_slices_of_one_class_and_no_extended_resource() -> None:
+    pools = [NodePool(nodes=1, gpus=4), NodePool(nodes=1, gpus=2, gpu_model="T4", as_devices=True)]
+    assert "nvidia.com/gpu" not in simulated_nodes.build_nodes(pools)[1]["status"]["allocatable"]
+    device_class, devices = simulated_nodes.build_devices(pools)
+    assert device_class["kind"] == "DeviceClass"
+    spec = devices["spec"]
+    assert (spec["nodeName"], spec["driver"], len(spec["devices"])) == ("sim-00001", "gpu.workbench.local", 2)
+    assert spec["devices"][0]["attributes"]["productName"]["string"] == "Tesla-T4"
+    assert simulated_nodes.build_devices(pools[:1]) == []

@@ -29,6 +29,7 @@ def test_a_task_needs_its_part_of_both_sides_of_a_sorted_join() -> None:
     ("settings", "memory_mib"),
     [
         ({"spark.driver.memory": "4300m"}, 1200),
+        ({"spark.driver.memory": "4300m", "spark.memory.fraction": "0.3"}, 600),
         ({"spark.driver.memory": "4g", "spark.executor.memory": "1300m"}, 300),
         ({"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": "2147483648"}, 1024),
         ({"spark.memory.offHeap.enabled": "false", "spark.driver.memory": "100m"}, 0),

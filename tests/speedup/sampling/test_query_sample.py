@@ -81,6 +81,14 @@ def test_a_log_of_other_queries_is_refused() -> None:
         plan_sample(pl.DataFrame({"query": ["mine"], "baseline_s": [1000.0]}), ["q1"], 0.1, 1)
 
 
+def test_queries_that_would_spill_are_not_sampled() -> None:
+    times = pl.DataFrame({"query": ["a", "b", "c"], "baseline_s": [900.0, 500.0, 400.0]})
+    assert plan_sample(times, ["a", "b", "c"], 0.1, 1, {"a"}).queries == ("b", "c")
+    with pytest.raises(InputError, match="every query would spill on the candidate") as refused:
+        plan_sample(times, ["a", "b", "c"], 0.1, 1, {"a", "b", "c"})
+    assert "more memory" in str(refused.value)
+
+
 def test_a_planted_error_of_one_query_is_found(measured: Measured, model: FactorModel) -> None:
     query = model.queries[0]
     before, after = (

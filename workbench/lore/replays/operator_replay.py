@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -343,7 +344,7 @@ class _Replay:
             )
             first, second = plain.make(), other.make()
         try:
-            comparison, notes = self._find_differences(first, second)
+            comparison, notes, durations_s = self._find_differences(first, second)
         except Exception as error:  # noqa: BLE001 - A succeeded, so a failure of B is the result
             failure = describe_failure(error)
             notes = [*result.notes, f"B failed: {failure}"]
@@ -357,7 +358,11 @@ class _Replay:
             result.plans.update(A=_format_plan(first), B=_format_plan(second))
             joins = [" and ".join(list_join_names(operator.plan, operator.bridge)) for operator in (first, second)]
             result.notes.append(f"both sides are planned anew over the dumped rows: A is {joins[0]}, B is {joins[1]}")
-        sides = [plain, ReplayVariant(other.name, other.make, other.settings, accelerated)]
+        other = replace(other, accelerated=accelerated)
+        sides = [
+            replace(side, earlier_run_s=duration_s)
+            for side, duration_s in zip((plain, other), durations_s, strict=True)
+        ]
         measured = self._measure_variants(sides, result)
         return measured.model_copy(update={"answer": _format_comparison(measured)})
 
@@ -368,16 +373,21 @@ class _Replay:
             over.output_rdd().count()
         return describe_plan_shape(over.plan)
 
-    def _find_differences(self, first: RebuiltOperator, second: RebuiltOperator) -> tuple[dict[str, Any], list[str]]:
-        """Compare the rows of both variants: the comparison and its notes."""
-        frames = []
+    def _find_differences(
+        self, first: RebuiltOperator, second: RebuiltOperator
+    ) -> tuple[dict[str, Any], list[str], list[float]]:
+        """Compare the rows of both variants: the comparison, its notes, and seconds of either run."""
+        frames, prints, durations_s = [], [], []
         for operator in (first, second):
             frames.append(
                 row_differences.number_columns(
                     operator.bridge.quiet_bridge(), operator.output_rdd(), operator.attributes
                 )
             )
-        prints = [row_differences.merge_prints(row_differences.fingerprint_partitions(frame)) for frame in frames]
+        for frame in frames:
+            begun = time.perf_counter()
+            prints.append(row_differences.merge_prints(row_differences.fingerprint_partitions(frame)))
+            durations_s.append(time.perf_counter() - begun)
         equal = prints[0] == prints[1]
         apart, within = RowDifferences(), None
         notes: list[str] = []
@@ -399,7 +409,7 @@ class _Replay:
             "differing_values": list(apart.values),
             "tolerance": within,
         }
-        return comparison, notes
+        return comparison, notes, durations_s
 
     def _compare_within_tolerance(
         self, first: DataFrame, second: DataFrame, n_rows: int

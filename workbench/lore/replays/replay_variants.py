@@ -53,7 +53,7 @@ RUNS_PER_LOOK = 3
 # Fraction of the operator's time to which its interval shall narrow, and seconds after which measuring ends.
 TIGHT = 0.1
 BUDGET_S = 60.0
-# Untimed turns before the timed ones, and seconds after which no further one begins.
+# Untimed turns before the timed ones, and seconds of runs after which no further one begins.
 WARM_UP_TURNS = 10
 WARM_UP_S = 2.0
 # Nodes of an engine that only convert rows to its batches.
@@ -340,12 +340,14 @@ class ReplayVariant:
 
     `make`: Builds the operator again, so that no broadcast of an earlier run is reused.
     `accelerated`: Whether the engine's operator ran; null without an engine.
+    `earlier_run_s`: What an earlier run in this session took; a long one spares the warm-up.
     """
 
     name: str
     make: Callable[[], RebuiltOperator]
     settings: Mapping[str, str] = field(default_factory=dict)
     accelerated: bool | None = None
+    earlier_run_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -415,7 +417,7 @@ def _warm_up(sides: Sequence[ReplayVariant], scanned: Mapping[str, RebuiltOperat
     for _ in range(WARM_UP_TURNS if runs_operator else min(repeat, 1)):
         for side in sides:
             scan_inputs(scanned[side.name])
-            if runs_operator:
+            if runs_operator and side.earlier_run_s < WARM_UP_S:
                 with scanned[side.name].bridge.propagate_settings():
                     scanned[side.name].output_rdd().count()
         if time.perf_counter() - begun > WARM_UP_S:

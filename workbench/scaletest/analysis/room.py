@@ -167,14 +167,15 @@ def build_room(
     `nodes`: `name, ready, gpus, cpus, memory_bytes, pods` of table NODES, for runs without recorded offers.
     `changes`: Table NODE_CHANGES. `holdings`: Table HOLDINGS; pods of the run among them are left out.
 
-    A kind of pods is those that ask for the same amounts. A kind is kept out by a resource where more of it wait than
+    A kind of pods is those that ask for the same amounts; each needs a place for a pod, also where it asks for nothing
+    else. A kind is kept out by a resource where more of it wait than
     nodes have places for by this resource alone, and these are less than one, or than 5 % of all its places. Resources
     that no node offers in a record without offers are not known, and keep nothing out. Where more is held than there
     is, nodes came or were not seen: then that resource keeps nothing out either.
     """
     at = list_moments(end_s)
     offers = _NodeOffers(nodes, changes, at)
-    asking = pods.filter(pl.col("created_s").is_not_null() & (pl.col("asks") != ""))
+    asking = pods.filter(pl.col("created_s").is_not_null())
     if not offers.names or not asking.height:
         return Room(at, waiting=np.zeros(len(at)), packed=np.zeros(len(at)), ruled=np.zeros(len(at)))
     counts = Counter(asking["asks"].to_list())

@@ -111,6 +111,17 @@ def up(
             metavar="NAME=GPUS", help="A queue of Kueue and its quota. Repeatable.", show_default="default, all GPUs"
         ),
     ] = None,
+    topology: Annotated[
+        bool, typer.Option("--topology", help="Kueue places pods by block, rack and host.", show_default=False)
+    ] = False,
+    devices: Annotated[
+        bool,
+        typer.Option(
+            "--devices",
+            help="GPUs are devices of class gpu.workbench.local, which resource claims ask for.",
+            show_default=False,
+        ),
+    ] = False,
     start_delay: Annotated[
         str | None,
         typer.Option(
@@ -142,8 +153,9 @@ def up(
 
     chosen = _find_startable_recipes(scheduler.split(","))
     has_kueue = any(recipe.program == "kueue" for recipe in chosen)
-    if queue and not has_kueue:
-        raise ConfigError("only Kueue's queues have a quota here", where="--queue", do="add --scheduler default,kueue")
+    if (queue or topology) and not has_kueue:
+        where = "--queue" if queue else "--topology"
+        raise ConfigError("only Kueue has queues here", where=where, do="add --scheduler default,kueue")
     if provider not in (None, *get_args(program_builds.Provider)):
         raise ConfigError(
             "unknown choice", where="--provider", found=provider, allowed=get_args(program_builds.Provider)
@@ -161,10 +173,13 @@ def up(
     arguments |= extra_arguments | ({"runtime-config": ",".join(served)} if served else {})
     scheduler_arguments = {name: value for recipe in chosen for name, value in recipe.scheduler_arguments.items()}
     settings = cluster_record.ClusterSettings(
-        pools=cluster_record.parse_pools(nodes or [200], gpus or [8] * len(nodes or [200]), gpu_model or []),
+        pools=cluster_record.parse_pools(
+            nodes or [200], gpus or [8] * len(nodes or [200]), gpu_model or [], as_devices=devices
+        ),
         scheduler="kai" if any(recipe.program == "kai" for recipe in chosen) else "default",
         kueue=has_kueue,
         queue_quotas=cluster_record.parse_queue_quotas(queue or []),
+        queue_topology=topology,
         recipes=tuple(recipe for recipe in chosen if recipe.program == "kube-scheduler"),
         feature_gates=gates | cluster_record.parse_feature_gates(feature_gate or []),
         scheduler_arguments=cluster_record.check_api_arguments(scheduler_arguments)

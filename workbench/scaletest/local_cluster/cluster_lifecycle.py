@@ -165,6 +165,7 @@ async def _furnish_cluster(
     async with Connection(load_target(folder / KUBECONFIG, identities.admin_context(name))) as api:
         since = time.monotonic()
         count = await simulated_nodes.create_nodes(api, begun.settings.pools)
+        await simulated_nodes.create_devices(api, begun.settings.pools)
         tell(f"{count} simulated nodes created in {time.monotonic() - since:.1f} s")
         token = await identities.create_measuring_identity(api)
         identities.write_kubeconfig(

@@ -68,11 +68,15 @@ GPU_MODELS = {
 
 
 class NodePool(FiniteModel):
-    """A pool of identical nodes."""
+    """A pool of identical nodes.
+
+    `as_devices`: Its GPUs are devices that resource claims ask for, in place of `nvidia.com/gpu`.
+    """
 
     nodes: int = Field(ge=0, le=MAX_NODES)
     gpus: int = Field(ge=0, le=MAX_GPUS)
     gpu_model: Literal["H100", "H200", "A100", "L40S", "T4"] = "H100"
+    as_devices: bool = False
 
 
 class StartDelay(FiniteModel):
@@ -106,7 +110,7 @@ class ClusterSettings(FiniteModel):
     `start_delay`: How long simulated nodes take to start a pod; no time without it.
     `recipes`: Schedulers of program `kube-scheduler` that run beside the control plane's own.
     `kueue`, `queue_quotas`: Kueue runs, with these queues and their GPUs; one queue `default` with all GPUs without
-    them.
+    them. `queue_topology`: It places pods by block, rack and host.
     """
 
     pools: tuple[NodePool, ...] = (NodePool(nodes=200, gpus=8),)
@@ -119,6 +123,7 @@ class ClusterSettings(FiniteModel):
     recipes: tuple[SchedulerRecipe, ...] = ()
     kueue: bool = False
     queue_quotas: dict[str, int] = Field(default={})
+    queue_topology: bool = False
 
     @property
     def native_gangs(self) -> bool:
@@ -195,7 +200,9 @@ def check_cluster_name(name: str) -> str:
     return name
 
 
-def parse_pools(nodes: Sequence[int], gpus: Sequence[int], models: Sequence[str] = ()) -> tuple[NodePool, ...]:
+def parse_pools(
+    nodes: Sequence[int], gpus: Sequence[int], models: Sequence[str] = (), *, as_devices: bool = False
+) -> tuple[NodePool, ...]:
     """Build node pools from the values of --nodes, --gpus and --gpu-model, in turn; without models all are H100.
 
     >>> [(pool.gpus, pool.gpu_model) for pool in parse_pools([3, 2], [4, 8], ["T4", "H100"])]
@@ -224,7 +231,7 @@ def parse_pools(nodes: Sequence[int], gpus: Sequence[int], models: Sequence[str]
     if sum(nodes) > MAX_NODES:
         raise ConfigError("too many nodes", where="--nodes", found=sum(nodes), allowed=f"at most {MAX_NODES} in all")
     return tuple(
-        NodePool.model_validate({"nodes": n, "gpus": g, "gpu_model": model})
+        NodePool.model_validate({"nodes": n, "gpus": g, "gpu_model": model, "as_devices": as_devices})
         for n, g, model in zip(nodes, gpus, models or ["H100"] * len(nodes), strict=True)
     )
 

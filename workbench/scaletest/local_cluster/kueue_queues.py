@@ -15,13 +15,16 @@ from typing import Any
 import yaml
 
 from workbench.kubernetes.manifests import build_object
+from workbench.scaletest.cluster_api.api_discovery import SIMULATED
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster import component_processes, control_plane
 from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, ClusterPart, ClusterSettings
 from workbench.scaletest.local_cluster.custom_resources import create_definitions
 from workbench.scaletest.local_cluster.program_builds import KUEUE_CERTIFICATES
+from workbench.scaletest.local_cluster.simulated_nodes import TAINT
 
 NAME, NAMESPACE, GPU = "kueue", "kueue-system", "nvidia.com/gpu"
+TOPOLOGY_LABELS = ("topology.kubernetes.io/block", "topology.kubernetes.io/rack", "kubernetes.io/hostname")
 _API = "kueue.x-k8s.io/v1beta2"
 _REFUSAL = "Kueue could not be furnished"
 # Of its webhooks those for its own kinds, jobs and pods.
@@ -93,7 +96,7 @@ async def register(
     total = sum(pool.nodes * pool.gpus for pool in settings.pools)
     queues = [build_cluster_queue(queue, gpus) for queue, gpus in (settings.queue_quotas or {"default": total}).items()]
     # Its webhooks may not answer yet.
-    for manifest in (build_object(_API, "ResourceFlavor", "default"), *queues):
+    for manifest in (*build_flavour(by_topology=settings.queue_topology), *queues):
         await api.create_object(manifest, refusal=_REFUSAL, retry_s=timeout_s)
 
 
@@ -113,6 +116,22 @@ def build_webhooks(document: Mapping[str, Any], address: str, authority: str) ->
         "metadata": {"name": f"{NAME}-{document['metadata']['name']}"},
         "webhooks": hooks,
     }
+
+
+def build_flavour(*, by_topology: bool) -> list[dict[str, Any]]:
+    """Build the flavour of all nodes; by topology with the levels that it places pods by, widest first."""
+    if not by_topology:
+        return [build_object(_API, "ResourceFlavor", "default")]
+    levels = [{"nodeLabel": label} for label in TOPOLOGY_LABELS]
+    spec = {
+        "nodeLabels": {SIMULATED: "true"},
+        "tolerations": [TAINT | {"operator": "Equal"}],
+        "topologyName": "default",
+    }
+    return [
+        build_object(_API, "Topology", "default", spec={"levels": levels}),
+        build_object(_API, "ResourceFlavor", "default", spec=spec),
+    ]
 
 
 def build_cluster_queue(queue: str, gpus: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Simulated GPU nodes: API objects labelled as simulated, kept Ready by kwok."""
+"""Simulated GPU nodes: API objects labelled as simulated, kept Ready by kwok; their GPUs as devices where asked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from workbench.core.errors import RunFailedError
+from workbench.kubernetes.manifests import build_object
 from workbench.scaletest.cluster_api.api_discovery import SIMULATED
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_record import GPU_MODELS, GpuModel, NodePool
@@ -18,6 +19,9 @@ from workbench.scaletest.scenario.workload_objects import KWOK_NODE
 TAINT = {"key": KWOK_NODE, "value": "fake", "effect": "NoSchedule"}
 RACK_NODES, BLOCK_RACKS, ZONE_BLOCKS = 8, 4, 4
 _AT_ONCE = 64
+# Driver and class of the GPUs that resource claims ask for.
+DEVICE_CLASS = "gpu.workbench.local"
+_DEVICE_API = "resource.k8s.io/v1"
 
 
 def build_node(index: int, gpus: int, model: GpuModel = GPU_MODELS["H100"]) -> dict[str, Any]:
@@ -28,7 +32,7 @@ def build_node(index: int, gpus: int, model: GpuModel = GPU_MODELS["H100"]) -> d
     """
     rack, block = index // RACK_NODES, index // (RACK_NODES * BLOCK_RACKS)
     zone = block // ZONE_BLOCKS
-    name = f"sim-{index:05d}"
+    name = _name_node(index)
     room = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "7Ti", "pods": "250"}
     labels = {
         "type": "kwok",
@@ -57,25 +61,65 @@ def build_node(index: int, gpus: int, model: GpuModel = GPU_MODELS["H100"]) -> d
     }
 
 
+def _name_node(index: int) -> str:
+    return f"sim-{index:05d}"
+
+
 def build_nodes(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
     """The nodes of all pools, numbered through."""
     each = [pool for pool in pools for _ in range(pool.nodes)]
-    return [build_node(index, pool.gpus, GPU_MODELS[pool.gpu_model]) for index, pool in enumerate(each)]
+    return [
+        build_node(index, 0 if pool.as_devices else pool.gpus, GPU_MODELS[pool.gpu_model])
+        for index, pool in enumerate(each)
+    ]
+
+
+def build_devices(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
+    """The class of devices and each node's slice of them, for pools whose GPUs are devices."""
+    each = [pool for pool in pools for _ in range(pool.nodes)]
+    slices = [_build_slice(index, pool) for index, pool in enumerate(each) if pool.as_devices and pool.gpus]
+    is_ours = {"cel": {"expression": f'device.driver == "{DEVICE_CLASS}"'}}
+    device_class = build_object(_DEVICE_API, "DeviceClass", DEVICE_CLASS, spec={"selectors": [is_ours]})
+    return [device_class, *slices] if slices else []
+
+
+def _build_slice(index: int, pool: NodePool) -> dict[str, Any]:
+    name, model = _name_node(index), GPU_MODELS[pool.gpu_model]
+    facts = {
+        "attributes": {"productName": {"string": model.product}},
+        "capacity": {"memory": {"value": f"{model.memory_mib}Mi"}},
+    }
+    spec = {
+        "driver": DEVICE_CLASS,
+        "nodeName": name,
+        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{number}", **facts} for number in range(pool.gpus)],
+    }
+    return build_object(_DEVICE_API, "ResourceSlice", f"{name}-gpus", spec=spec)
 
 
 async def create_nodes(api: Connection, pools: Iterable[NodePool], only: Collection[str] | None = None) -> int:
     """Make the nodes, or some by name, many at a time; those that are there stay. How many there should be."""
     wanted = [node for node in build_nodes(pools) if only is None or node["metadata"]["name"] in only]
+    await _create_objects(api, wanted)
+    return len(wanted)
+
+
+async def create_devices(api: Connection, pools: Iterable[NodePool]) -> None:
+    """Make the devices of pools whose GPUs are devices."""
+    await _create_objects(api, build_devices(pools))
+
+
+async def _create_objects(api: Connection, manifests: Iterable[dict[str, Any]]) -> None:
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def create_node(node: dict[str, Any]) -> None:
+    async def create_object(manifest: dict[str, Any]) -> None:
         async with gate:
-            await api.create_object(node, refusal="a node was refused")
+            await api.create_object(manifest, refusal=f"a {manifest['kind']} was refused")
 
     async with asyncio.TaskGroup() as group:
-        for node in wanted:
-            group.create_task(create_node(node))
-    return len(wanted)
+        for manifest in manifests:
+            group.create_task(create_object(manifest))
 
 
 async def count_ready_nodes(api: Connection) -> tuple[int, int]:

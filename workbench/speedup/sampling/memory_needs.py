@@ -14,7 +14,7 @@ from workbench.speedup.attribution.application_time import parse_size, read_prop
 
 # What Spark keeps of a heap for itself, and the share of the rest that execution and storage have together.
 # Source: spark.apache.org/docs/latest/tuning.html#memory-management-overview
-_RESERVED_BYTES, _UNIFIED_SHARE = 300 << 20, 0.6
+_RESERVED_BYTES, _UNIFIED_SHARE = 300 << 20, "0.6"
 _DEFAULT_PARTITIONS = "200"
 
 
@@ -28,7 +28,8 @@ def find_task_memory(settings: Mapping[str, str], n_slots: int) -> int | None:
         size = parse_size(settings.get("spark.memory.offHeap.size", ""))
     else:
         heap = parse_size(settings.get("spark.executor.memory", settings.get("spark.driver.memory", "")))
-        size = None if heap is None else round(_UNIFIED_SHARE * max(0, heap - _RESERVED_BYTES))
+        share = float(settings.get("spark.memory.fraction", _UNIFIED_SHARE))
+        size = None if heap is None else round(share * max(0, heap - _RESERVED_BYTES))
     return None if size is None else size // max(1, n_slots)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -231,7 +231,7 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     whose own log they predict from, corrects the prediction of the whole query, as far as a slice is known to tell it.
 
     Sessions stop by the clock: what does not end within the budget does not count. Queries that would spill in the
-    whole run are told by their exchanges in the log, and their samples correct nothing.
+    whole run are told by their exchanges in the log and not sampled.
 
     It does not show what only the whole data does: joins of two large tables, which lose partners in slices, and joins
     that adaptive execution chooses by their size.
@@ -251,7 +251,9 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
             do="copy the tables, or a part of them, to a folder",
         )
     times = _sum_query_times(log)
-    plan = plan_sample(times, list(prepared.suite.queries), config.budget_share, suite.n_passes)
+    needs = _measure_memory_needs(config, prepared)
+    spilling = {query for query, need in needs.items() if need > 1}
+    plan = plan_sample(times, list(prepared.suite.queries), config.budget_share, suite.n_passes, spilling)
     with tempfile.TemporaryDirectory(prefix="workbench-slices-") as scratch:
         say(f"slicing tables: {100 * plan.share:.1f} % of the rows of the large ones")
         slices = slice_tables(prepared.data.views, Path(scratch) / "tables", plan.share)
@@ -263,7 +265,6 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
         outcome = recorder.record_suite(sliced, say=say, find_limit_s=find_limit_s)
     cost_s = time.monotonic() - started
     ran = _list_whole_queries(outcome.recording)
-    needs = _measure_memory_needs(config, prepared)
     pair = load_recorded_pair(suite.out)
     return build_sample(model, log, pair, replace(plan, queries=ran), slices, cost_s, needs)
 
@@ -289,10 +290,12 @@ def _sum_query_times(log: Measured) -> pl.DataFrame:
     return counted.group_by("query").agg(baseline_s=pl.col("wall_s").sum()).sort("baseline_s", "query", descending=True)
 
 
-def plan_sample(times: pl.DataFrame, known: Sequence[str], budget_share: float, n_passes: int) -> SamplePlan:
+def plan_sample(
+    times: pl.DataFrame, known: Sequence[str], budget_share: float, n_passes: int, spilling: Collection[str] = ()
+) -> SamplePlan:
     """Choose queries and share so that both sides' runs fit into the budget; the shortest queries are left out first.
 
-    `times`: `query, baseline_s`, longest first. `known`: Queries whose text is known.
+    `times`: `query, baseline_s`, longest first. `known`: Queries whose text is known. `spilling`: Not worth a sample.
 
     >>> times = pl.DataFrame({"query": ["a", "b", "c"], "baseline_s": [400.0, 390.0, 1.0]})
     >>> plan = plan_sample(times, ["a", "b", "c"], 0.1, 2)
@@ -310,6 +313,14 @@ def plan_sample(times: pl.DataFrame, known: Sequence[str], budget_share: float, 
             found=times["query"].head(5).to_list(),
             allowed=list(known)[:10],
             do="give the queries of that run, under the names of its job descriptions",
+        )
+    candidates = candidates.filter(~pl.col("query").is_in(list(spilling)))
+    if not candidates.height:
+        raise InputError(
+            "every query would spill on the candidate, which slices do not show",
+            where="--conf",
+            found=sorted(spilling)[:10],
+            do="give the candidate more memory, or run the queries on it instead (workbench speedup record)",
         )
     for n in range(candidates.height, 0, -1):
         chosen = candidates.head(n)
