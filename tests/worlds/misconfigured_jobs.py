@@ -53,20 +53,34 @@ CURES = {
 }  # fmt: skip
 VALUES = {PARTITIONS: ("2", "8", "64"), BROADCAST: ("10485760", "67108864")}
 N_KINDS, SCALE, N_ROUNDS = 12, 0.1, 6
-# Decoys have seeds from here on.
-FIRST_DECOY = 1000
+# Decoys have seeds from here on; further ones are asked to try settings that change nothing for these queries.
+FIRST_DECOY, FIRST_TRIED_DECOY = 1000, 1330
+IDLE_TRIES = (
+    "spark.sql.inMemoryColumnarStorage.batchSize=5000",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold=8",
+    "spark.sql.optimizer.metadataOnly=true",
+    "spark.sql.autoBroadcastJoinThreshold=11000000",
+    "spark.sql.limit.scaleUpFactor=8",
+    "spark.sql.statistics.histogram.numBins=100",
+    "spark.sql.cache.serializer=org.apache.spark.sql.execution.columnar.DefaultCachedBatchSerializer",
+    "spark.sql.variable.substitute=false",
+)
 TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """A suite with planted settings; none for a decoy. `skewed`: Over tables of its own, of which half has one key."""
+    """A suite with planted settings; none for a decoy, which may have settings to `try` that change nothing.
+
+    `skewed`: Over tables of its own, of which half has one key.
+    """
 
     settings: dict[str, str]
     queries: dict[str, str]
     memory: str = "2g"
     n_files: int = 0
     skewed: bool = False
+    tries: tuple[str, ...] = ()
 
 
 def plan_job(seed: int) -> Job:
@@ -74,7 +88,8 @@ def plan_job(seed: int) -> Job:
     draw = np.random.default_rng(seed)
     queries = {name: QUERIES[name] for name in draw.choice(list(QUERIES), 3, replace=False)}
     if seed >= FIRST_DECOY:
-        return Job({}, queries)
+        n_tries = 3 if seed >= FIRST_TRIED_DECOY else 0
+        return Job({}, queries, tries=tuple(map(str, draw.choice(IDLE_TRIES, n_tries, replace=False))))
     many, piece = str(draw.integers(150, 400)), f"{draw.choice([128, 256, 512])}k"
     small_pieces = {PIECE: piece, OPEN: "64k"}
     kinds = (
@@ -144,12 +159,15 @@ def run_case(seed: int, folder: Path) -> dict[str, Any]:
         scale=SCALE,
         conf=[f"{name}={value}" for name, value in job.settings.items()],
         driver_memory=job.memory,
+        tries=list(job.tries),
     )
     started = time.monotonic()
     found = improve_suite(config, say=lambda _: None)
     took_s = time.monotonic() - started
     record = config.build_record_config(out=folder / "unused", engines=["spark"], labels=[NOW], sessions=1, passes=2)
     arms = list_arms(job, found.state.kept if found.is_improved else {})
+    if job.tries:
+        arms = {name: arms[name] for name in (NOW, IMPROVED)}
     # Memory is no setting of a running session: improve has it in its own sessions alone.
     arms[IMPROVED] = {name: value for name, value in arms[IMPROVED].items() if name.startswith("spark.sql.")}
     prepared = recording_plan.prepare_recording(record, say=lambda _: None)

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.misconfigured_jobs import FIRST_DECOY
+from tests.worlds.misconfigured_jobs import FIRST_DECOY, FIRST_TRIED_DECOY
 
 # Jobs that nothing was chosen on: seeds 0 to 29, 200 to 204 of larger jobs, 300 and 301 were looked at.
 SEEDS, DECOYS = range(302, 332), range(FIRST_DECOY + 300, FIRST_DECOY + 330)
+TRIED_DECOYS = range(FIRST_TRIED_DECOY + 10, FIRST_TRIED_DECOY + 20)
 # A planted setting that costs less is none.
 MIN_BRUTE = 1.05
 MAX_S = 900.0
@@ -59,8 +60,9 @@ def test_planted_settings_are_found_and_cured(folder: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(20_000)
-def test_decoys_are_left_alone(folder: Path) -> None:
-    cases = read_cases(DECOYS, folder)
+@pytest.mark.parametrize("seeds", [DECOYS, TRIED_DECOYS], ids=["no advice", "idle settings to try"])
+def test_decoys_are_left_alone(seeds: range, folder: Path) -> None:
+    cases = read_cases(seeds, folder)
     # More than 2 % in a session of its own is no false alarm.
     assert sum(case["improved"] and case["gain"] < 1.02 for case in cases) <= 1
     assert all(case["gain"] > 0.98 for case in cases if case["improved"])
