@@ -985,7 +985,7 @@ SAMPLED_QUERIES = Table(
         Column(
             "memory_need",
             "float",
-            "Memory that a task needs in the whole run over what the candidate has for it; above 1 it spills.",
+            "Memory that a task had in the logged run over what it has on the candidate; above 1 it may spill.",
             nullable=True,
             added=True,
         ),

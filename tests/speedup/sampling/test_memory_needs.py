@@ -1,6 +1,8 @@
-"""Memory that tasks need: by the exchanges of the whole run, both sides of a join, over the memory of a task."""
+"""Memory that tasks need: what they had in the logged run, over the memory of a task elsewhere."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -12,17 +14,18 @@ from workbench.speedup.sampling.memory_needs import find_task_memory, measure_me
 LOG = SAMPLES / "eventlogs" / "tpch_sf0.1.zstd"
 
 
-def test_a_task_needs_its_part_of_both_sides_of_a_sorted_join() -> None:
+def test_a_query_needs_the_most_that_one_of_its_tasks_had_and_what_it_spilled() -> None:
     facts = read_event_logs(LOG)
-    needs = measure_memory_needs(facts, 1 << 20)
     sql_id = facts.sql_executions.filter(description="q5 pass 0")["sql_id"][0]
-    is_exchange = (pl.col("node_name") == "Exchange") & (pl.col("metric_name") == "data size")
-    sizes = facts.node_metrics.filter(is_exchange, pl.col("sql_id") == sql_id)["total"].sort(descending=True)
-    n_partitions = 6
-    # The largest exchange at least, and at most as much as all of them.
-    assert sizes[0] / n_partitions / (1 << 20) <= needs["q5 pass 0"] <= sizes.sum() / n_partitions / (1 << 20)
+    ids = facts.stages.filter(sql_id=sql_id)["stage_id"]
+    most = facts.stage_tasks.filter(pl.col("stage_id").is_in(ids.implode()))["peak_execution_memory_max_bytes"].max()
+    needs = measure_memory_needs(facts, 1 << 20)
+    assert needs["q5 pass 0"] == most / (1 << 20)
     halved = measure_memory_needs(facts, 2 << 20)
     assert halved == pytest.approx({name: need / 2 for name, need in needs.items()})
+    spilled = facts.stage_tasks.with_columns(memory_spilled_bytes=pl.col("n_tasks") * (1 << 20))
+    more = measure_memory_needs(replace(facts, stage_tasks=spilled), 1 << 20)
+    assert more["q5 pass 0"] == pytest.approx(needs["q5 pass 0"] + 1)
 
 
 @pytest.mark.parametrize(

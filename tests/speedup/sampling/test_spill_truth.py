@@ -20,8 +20,10 @@ SIDES = {
     **{f"comet{mib}": f"comet{mib}:comet,spark.memory.offHeap.size={mib}m" for mib in (200, 400, 800, 1600)},
     "heap100": "heap100:spark,spark.memory.fraction=0.05",
 }
-# A need within this factor of 1 is told by chance: partitions are not even, and engines keep rows in other forms.
-UNSURE = 1.5
+# TPC-H was looked at; nothing was chosen on TPC-DS.
+SUITES = {"tpch": list(SIDES), "tpcds": ["ample", "comet200", "comet800", "heap100"]}
+# A need within this factor of 1 tells little: engines hold rows in other forms, and pages are larger than rows.
+UNSURE = 3.0
 
 
 def list_spills(facts: EventLogFacts) -> dict[str, int]:
@@ -36,36 +38,39 @@ def list_spills(facts: EventLogFacts) -> dict[str, int]:
 @pytest.mark.network
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("suite", "scale"), [("tpch", 1.0)])
-def test_needs_tell_which_queries_spill(suite: str, scale: float, tmp_path: Path) -> None:
-    kept = Path(os.environ.get("KEPT_CASES", tmp_path)) / f"spills-{suite}-{scale:g}"
+@pytest.mark.parametrize("suite", SUITES)
+def test_needs_tell_which_queries_spill(suite: str, tmp_path: Path) -> None:
+    kept = Path(os.environ.get("KEPT_CASES", tmp_path)) / f"spills-{suite}"
     config = RecordConfig(
         out=kept,
         queries=suite,
-        scale=scale,
+        scale=1.0,
         master=f"local[{N_SLOTS}]",
-        sides=list(SIDES.values()),
+        sides=[SIDES[label] for label in SUITES[suite]],
         sessions=1,
         passes=1,
     )
     recording = recorder.record_suite(config, say=print).recording
-    facts = {log.parent.name: read_event_logs(log) for log in recording.iterate_logs()}
-    sides = {label: next(one for name, one in facts.items() if name.startswith(label)) for label in SIDES}
+    facts = {label: read_event_logs(log) for label, _, log in recording.iterate_logs()}
     prepared = recording_plan.prepare_recording(config, say=print)
     rows = []
     for side in prepared.sides[1:]:
         memory_bytes = find_task_memory(prepared.shared | side.settings, N_SLOTS)
         assert memory_bytes is not None
-        needs = measure_memory_needs(sides["ample"], memory_bytes)
+        needs = measure_memory_needs(facts["ample"], memory_bytes)
         rows += [
             {"side": side.label, "query": query, "need": needs.get(query, 0.0), "spilled": spilled}
-            for query, spilled in list_spills(sides[side.label]).items()
+            for query, spilled in list_spills(facts[side.label]).items()
         ]
     table = pl.DataFrame(rows)
     (kept / "needs.json").write_text(json.dumps(rows, indent=1))
+    spilled = table.filter(pl.col("spilled") > 0)
+    told = spilled.filter(pl.col("need") > 1)
     sure = table.filter((pl.col("need") > UNSURE) | (pl.col("need") < 1 / UNSURE))
     right = sure.filter((pl.col("need") > 1) == (pl.col("spilled") > 0))
-    print(table.group_by("side", pl.col("need") > 1, pl.col("spilled") > 0).len().sort("side"))
-    print(f"{right.height} of {sure.height} sure ones are right, {table.height} in all")
-    assert table.filter(pl.col("spilled") > 0).height >= 10
+    n_alarms = table.filter(pl.col("need") > 1).height
+    print(f"{table.height} queries, {spilled.height} spilled, {told.height} of them told, {n_alarms} alarms")
+    print(f"{right.height} of {sure.height} sure ones right; missed:", spilled.filter(pl.col("need") <= 1).to_dicts())
+    assert spilled.height >= 10
+    assert told.height >= 0.8 * spilled.height
     assert right.height >= 0.9 * sure.height

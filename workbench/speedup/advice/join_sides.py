@@ -33,28 +33,9 @@ class JoinSide:
     spared_ids: frozenset[int]
 
 
-@dataclass(frozen=True)
-class ShuffledJoin:
-    """A join of a final plan. `paths`: Nodes of each side down to its exchange; empty where it has none of its own."""
-
-    sql_id: int
-    node_id: int
-    text: str
-    paths: tuple[list[int], list[int]]
-
-
-def read_exchange_sizes(facts: EventLogFacts) -> dict[tuple[int, int], int]:
-    """Bytes of the rows that exchanges carried, as they are in memory, by SQL id and node. `facts`: Of one log."""
-    rows = facts.node_metrics.filter(
-        pl.col("metric_name") == "data size", pl.col("node_name").str.starts_with("Exchange"), pl.col("total") > 0
-    )
-    return {
-        (sql_id, node_id): total for sql_id, node_id, total in rows.select("sql_id", "node_id", "total").iter_rows()
-    }
-
-
-def iterate_shuffled_joins(facts: EventLogFacts) -> Iterator[ShuffledJoin]:
-    """Joins that shuffle both sides. `facts`: Of one log."""
+def list_small_sides(facts: EventLogFacts) -> Iterator[JoinSide]:
+    """Shuffled joins of the final plans whose sides are shuffled just for them. `facts`: Of one log."""
+    sizes = _read_exchange_sizes(facts)
     for (sql_id,), plan in facts.plan_nodes.filter("is_final").group_by("sql_id", maintain_order=True):
         rows = {row["node_id"]: row for row in plan.to_dicts()}
         children: dict[int, list[int]] = {}
@@ -63,24 +44,28 @@ def iterate_shuffled_joins(facts: EventLogFacts) -> Iterator[ShuffledJoin]:
                 children.setdefault(parent, []).append(node_id)
         for node_id, row in rows.items():
             sides = children.get(node_id, [])
-            if strip_suffix(row["node_name"]) in _SHUFFLED_JOINS and len(sides) == 2:
-                first, second = (_find_exchange(side, rows, children) for side in sides)
-                yield ShuffledJoin(int(str(sql_id)), node_id, row["simple_string"] or "", (first, second))
+            if strip_suffix(row["node_name"]) not in _SHUFFLED_JOINS or len(sides) != 2:
+                continue
+            paths = [_find_exchange(side, rows, children) for side in sides]
+            text = row["simple_string"] or ""
+            allowed = [
+                (sizes[sql_id, path[-1]], path[-1])
+                for path, kinds in zip(paths, ((*_ANY, *_LEFT), (*_ANY, *_RIGHT)), strict=True)
+                if path and (sql_id, path[-1]) in sizes and any(f", {kind}" in text for kind in kinds)
+            ]
+            if allowed:
+                size_bytes, exchange = min(allowed)
+                yield JoinSide(int(str(sql_id)), node_id, size_bytes, exchange, frozenset(chain(*paths)) - {exchange})
 
 
-def list_small_sides(facts: EventLogFacts) -> Iterator[JoinSide]:
-    """Shuffled joins of the final plans whose sides are shuffled just for them. `facts`: Of one log."""
-    sizes = read_exchange_sizes(facts)
-    for join in iterate_shuffled_joins(facts):
-        allowed = [
-            (sizes[join.sql_id, path[-1]], path[-1])
-            for path, kinds in zip(join.paths, ((*_ANY, *_LEFT), (*_ANY, *_RIGHT)), strict=True)
-            if path and (join.sql_id, path[-1]) in sizes and any(f", {kind}" in join.text for kind in kinds)
-        ]
-        if allowed:
-            size_bytes, exchange = min(allowed)
-            spared = frozenset(chain(*join.paths)) - {exchange}
-            yield JoinSide(join.sql_id, join.node_id, size_bytes, exchange, spared)
+def _read_exchange_sizes(facts: EventLogFacts) -> dict[tuple[object, int], int]:
+    """Bytes of the rows that exchanges carried, as they are in memory, by SQL id and node."""
+    rows = facts.node_metrics.filter(
+        pl.col("metric_name") == "data size", pl.col("node_name").str.starts_with("Exchange"), pl.col("total") > 0
+    )
+    return {
+        (sql_id, node_id): total for sql_id, node_id, total in rows.select("sql_id", "node_id", "total").iter_rows()
+    }
 
 
 def _find_exchange(node_id: int, rows: dict[int, dict[str, object]], children: dict[int, list[int]]) -> list[int]:

@@ -150,7 +150,7 @@ MIN_SHARE, MAX_SHARE = 0.01, 0.25
 # Log standard deviation of a query's error in the whole around that in a slice.
 SLICE_LOG_SD = 0.2
 NOT_IN_SUITE, BEYOND_BUDGET, DIFFERS = "not in the suite", "beyond the budget", "failed, or its answer differs"
-SPILLS = "spills in the whole run"
+SPILLS = "may spill in the whole run"
 # Time of such queries above which the run's time is not known.
 MAX_SPILLING_SHARE = 0.1
 # What a session takes after its last query.
@@ -202,8 +202,8 @@ class QuerySample:
         spilling = self.queries.filter(pl.col("memory_need") > 1)
         if (share := spilling["log_share"].sum()) > MAX_SPILLING_SHARE:
             worst = spilling.sort("memory_need", descending=True).row(0, named=True)
-            which = f"{spilling.height} queries, {100 * share:.0f} % of the time, would spill on {self.candidate}"
-            most = f"a task of {worst['query']} needs {worst['memory_need']:.1f} times its memory"
+            which = f"{spilling.height} queries, {100 * share:.0f} % of the time, may spill on {self.candidate}"
+            most = f"a task of {worst['query']} had {worst['memory_need']:.1f} times the memory that it has there"
             reasons.append(f"{which}, which slices do not show: {most}")
         return (*reasons, *(() if self.n_sampled else ("no query has a sample that counts",)))
 
@@ -230,8 +230,8 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     The baseline's log tells which queries hold the time, and what the budget is. The error of the factors on a slice,
     whose own log they predict from, corrects the prediction of the whole query, as far as a slice is known to tell it.
 
-    Sessions stop by the clock: what does not end within the budget does not count. Queries that would spill in the
-    whole run are told by their exchanges in the log and not sampled.
+    Sessions stop by the clock: what does not end within the budget does not count. Queries that may spill in the
+    whole run are told by the memory of their tasks in the log and not sampled.
 
     It does not show what only the whole data does: joins of two large tables, which lose partners in slices, and joins
     that adaptive execution chooses by their size.
@@ -317,7 +317,7 @@ def plan_sample(
     candidates = candidates.filter(~pl.col("query").is_in(list(spilling)))
     if not candidates.height:
         raise InputError(
-            "every query would spill on the candidate, which slices do not show",
+            "every query may spill on the candidate, which slices do not show",
             where="--conf",
             found=sorted(spilling)[:10],
             do="give the candidate more memory, or run the queries on it instead (workbench speedup record)",
