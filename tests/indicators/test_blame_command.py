@@ -111,13 +111,16 @@ def test_a_stopped_search_goes_on_and_a_variable_can_be_the_cause(
     [
         (["pa==1.0"], "two sides are needed"),
         (["pa==1.0", "pa==1.0"], "the sides do not differ"),
+        (["pa==1.0", "pa==2.0", "--indicator", "sort"], "exactly one indicator is needed"),
         (["--resume", "missing"], "not the folder of a search"),
+        (["--resume", "missing", "pa==1.0", "pa==2.0", "--rounds", "9"], "found: GOOD, BAD, --rounds"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(
     sides: list[str], told: str, index: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "planted.py").write_text("")
-    code, _ = run(["indicators", "blame", *sides, "--script", str(tmp_path / "planted.py"), "--out", str(tmp_path)])
+    more = [] if "--resume" in sides else ["--script", str(tmp_path / "planted.py"), "--out", str(tmp_path)]
+    code, _ = run(["indicators", "blame", *sides, *more])
     assert code == 2
     assert told in capsys.readouterr().err

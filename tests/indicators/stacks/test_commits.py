@@ -12,6 +12,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from tests.worlds.commit_histories import run_git, write_history
+from workbench.cli import app
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.stacks.commits import CommitBuilder, list_commits, stamp_wheel
 
@@ -108,3 +109,10 @@ def test_a_commit_that_cannot_be_built_says_why(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RunFailedError, match="cannot build the commit") as caught:
         CommitBuilder(repository).build_wheel(list_commits(repository, "HEAD~1..HEAD")[1])
     assert "Break the build" in str(caught.value)
+
+
+def test_a_resumed_series_refuses_what_it_would_ignore(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app.main(["indicators", "commits", "a..b", "--resume", "missing", "--rounds", "9"])
+    assert ended.value.code == 2
+    assert "found: OLD..NEW, --rounds" in capsys.readouterr().err

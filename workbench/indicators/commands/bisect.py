@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import typer
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
 from workbench.core.field_options import FieldOption
+from workbench.indicators.commands import refuse_resumed_settings
 
 
 @take_options_from(
@@ -108,19 +108,8 @@ def bisect(
 
     if resume is not None:
         arguments = {"PACKAGE": package, "--with": fixed, "--versions": versions, "--commits": commits, "--out": out}
-        if fixed_flags := [*(name for name, value in arguments.items() if value), *map(settings.flags.get, settings)]:
-            raise ConfigError(
-                "a resumed bisection keeps its settings",
-                where="--resume",
-                found=fixed_flags,
-                allowed="--metric, --max-probes",
-                do="leave these out",
-            )
-        bisection = version_bisection.load_bisection(resume)
-        overrides = {"metric": metric, "max_probes": max_probes}
-        if changes := {name: value for name, value in overrides.items() if value is not None}:
-            bisection = replace(bisection, plan=bisection.plan.model_copy(update=changes))
-            version_bisection.write_plan(bisection.folder, bisection.plan)
+        refuse_resumed_settings("bisection", settings, arguments, allowed="--metric, --max-probes")
+        bisection = version_bisection.load_bisection(resume, metric=metric, max_probes=max_probes)
     elif commits is not None:
         if unused := [name for name, value in {"PACKAGE": package, "--versions": versions}.items() if value]:
             raise ConfigError("only used without --commits", where=unused[0], do="leave it out")

@@ -10,6 +10,7 @@ import typer
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
 from workbench.console.terminal import print_block, print_text
+from workbench.indicators.commands import refuse_resumed_settings
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.blame import Blame
@@ -63,7 +64,9 @@ def blame(
     from workbench.indicators.measurement.session_progress import select_watcher
 
     if resume is not None:
-        folder, plan = measurement.load_blame(resume)
+        sides = {"GOOD": good, "BAD": bad, "--out": out}
+        refuse_resumed_settings("search", settings, sides, allowed="--metric, --budget")
+        folder, plan = measurement.load_blame(resume, metric=metric)
     elif good is None or bad is None:
         raise ConfigError("two sides are needed", where="GOOD BAD", do="give both, or --resume DIR")
     else:

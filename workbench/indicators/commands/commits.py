@@ -9,7 +9,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
-from workbench.indicators.commands import MoreRequirements, Repository, Subfolder
+from workbench.indicators.commands import MoreRequirements, Repository, Subfolder, refuse_resumed_settings
 
 
 @take_options_from(
@@ -56,7 +56,10 @@ def commits(
     from workbench.indicators.measurement.session_progress import select_watcher
 
     if resume is not None:
-        bisection = version_bisection.load_bisection(resume)
+        refuse_resumed_settings(
+            "series", settings, {"OLD..NEW": ends, "--with": fixed, "--out": out}, allowed="--metric, --budget"
+        )
+        bisection = version_bisection.load_bisection(resume, metric=metric)
     elif ends is None:
         raise ConfigError("no range of commits", where="OLD..NEW", do="give one, such as v1.2..HEAD; or --resume DIR")
     else:

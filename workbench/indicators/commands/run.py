@@ -9,6 +9,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import OptionValues, take_options_from
+from workbench.indicators.commands import refuse_resumed_settings
 
 
 @take_options_from(
@@ -146,15 +147,11 @@ def _refuse_conflicting_options(
         raise ConfigError("no such backend", where="--backend", found=backend[:40], allowed=allowed)
     if backend == "process" and any(value is not None for value in placed.values()):
         raise ConfigError("for a cluster only", where="--cluster, --context", do="add --backend kubernetes")
-    fixed = [
-        *(settings.flags[name] for name in settings if name != "rounds" or backend != "process"),
-        *(["--out"] if out else []),
-        *(["--cluster"] if placed["--cluster"] else []),
-    ]
-    if resume is not None and fixed:
-        raise ConfigError(
-            "a resumed session keeps its settings", where="--resume", found=fixed, do="leave these options out"
-        )
+    if resume is not None:
+        kept = OptionValues(settings, settings.flags)
+        if backend == "process":
+            kept.pop("rounds", None)
+        refuse_resumed_settings("session", kept, {"--out": out, "--cluster": placed["--cluster"]})
     unfit = {"--resume": resume, **placed, "--cluster": None}
     if backend == "manifests" and (conflicts := [name for name, value in unfit.items() if value is not None]):
         raise ConfigError(

@@ -26,7 +26,7 @@ from workbench.indicators.analysis.blame_search import GOOD, Arm, BlameSearch
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_progress import SessionWatcher
-from workbench.indicators.measurement.session_report import SessionOutcome
+from workbench.indicators.measurement.session_report import SessionOutcome, check_single_indicator, choose_metric
 from workbench.indicators.measurement.stack_variants import (
     build_python_variants,
     build_stack_set,
@@ -146,6 +146,7 @@ def start_blame(
     good: str, bad: str, config: SessionConfig, *, metric: str | None = None, out: str | Path | None = None
 ) -> tuple[Path, BlamePlan]:
     """Find what differs, and write the plan into a new folder."""
+    check_single_indicator(config)
     sides = [read_side(text, max_download_bytes=config.max_download_bytes) for text in (good, bad)]
     differences = list_differences(*sides)
     if not differences:
@@ -159,16 +160,24 @@ def start_blame(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     folder = sessions.name_search_folder("blame", out)
-    files.write_text(folder / PLAN, json.dumps(plan.model_dump(mode="json"), indent=1) + "\n")
+    _write_plan(folder, plan)
     return folder, plan
 
 
-def load_blame(folder: str | Path) -> tuple[Path, BlamePlan]:
-    """Read the plan of a folder."""
+def load_blame(folder: str | Path, *, metric: str | None = None) -> tuple[Path, BlamePlan]:
+    """Read the plan of a folder; a metric that is given takes the place of the plan's, from now on."""
     folder = Path(folder).absolute()
     if not (folder / PLAN).is_file():
         raise InputError("not the folder of a search", where=folder, found=f"no {PLAN}")
-    return folder, read_model_file(BlamePlan, folder / PLAN, noun="plan of a search", max_version=1)
+    plan = read_model_file(BlamePlan, folder / PLAN, noun="plan of a search", max_version=1)
+    if metric is not None:
+        plan = plan.model_copy(update={"metric": metric})
+        _write_plan(folder, plan)
+    return folder, plan
+
+
+def _write_plan(folder: Path, plan: BlamePlan) -> None:
+    files.write_text(folder / PLAN, json.dumps(plan.model_dump(mode="json"), indent=1) + "\n")
 
 
 @dataclass
@@ -211,8 +220,8 @@ def measure_blame(
             slow = blame.search.slow if blame else frozenset(range(len(plan.differences)))
             outcome = _measure_session(folder, plan, number, slow, arms, watch, command)
             if blame is None:
-                metric, margin = _choose_metric(outcome, plan.metric)
-                blame = Blame(folder, plan, BlameSearch(len(plan.differences), margin), metric)
+                metric = choose_metric(outcome, plan.metric, resume=f"workbench indicators blame --resume {folder}")
+                blame = Blame(folder, plan, BlameSearch(len(plan.differences), metric.tolerance), metric.name)
             blame.outcomes.append(outcome)
             if outcome.interrupted:
                 blame.interrupted = True
@@ -285,17 +294,6 @@ def _build_stacks(plan: BlamePlan, names: Mapping[Arm, str]) -> StackSet:
         variations.append(Variation(name=name, stack=stack.key, threads=side.threads, variables=side.variables))
     stacks = build_stack_set(list(locked.values()), [stack.name for stack in locked.values()])
     return stacks.model_copy(update={"variations": tuple(variations)})
-
-
-def _choose_metric(outcome: SessionOutcome, wanted: str | None) -> tuple[str, float]:
-    metrics = outcome.session.cases[0].metrics
-    fitting = [metric for metric in metrics if wanted in (None, metric.name)]
-    if len(fitting) != 1:
-        raise ConfigError(
-            "exactly one metric is needed", where="--metric", found=wanted or f"{len(metrics)} metrics",
-            allowed=[metric.name for metric in metrics][:20] or None,
-        )  # fmt: skip
-    return fitting[0].name, fitting[0].tolerance
 
 
 def _read_ratios(outcome: SessionOutcome, metric: str, slow: Arm, arms: Sequence[Arm]) -> dict[Arm, Interval]:

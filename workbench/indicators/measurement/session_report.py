@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.console.tables import format_table
+from workbench.core.errors import ConfigError
 from workbench.core.formats import NULL
 from workbench.indicators.analysis.effects import Comparison, format_dimension_effects
 from workbench.indicators.analysis.idle_effects import format_idle_effects
 from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN, describe_reports
-from workbench.indicators.store.archive import Session
+from workbench.indicators.measurement.session_config import SessionConfig
+from workbench.indicators.store.archive import PlannedMetric, Session
 from workbench.stats.verdicts import DECIDED, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 
 _HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "other clock", "load", "")
@@ -36,6 +38,32 @@ class SessionOutcome:
     def interrupted(self) -> bool:
         """Whether it was stopped by Ctrl-C; it can be resumed."""
         return self.session.stop_reason == "interrupted"
+
+
+def check_single_indicator(config: SessionConfig) -> None:
+    """Refuse a search over several indicators, or none."""
+    if len(targets := [*config.indicators, *config.script]) != 1:
+        raise ConfigError(
+            "exactly one indicator is needed",
+            where="--indicator, --script",
+            found=targets or "none",
+            allowed="one, such as --indicator sort",
+        )
+
+
+def choose_metric(outcome: SessionOutcome, wanted: str | None, *, resume: str) -> PlannedMetric:
+    """The metric of a search: the `wanted` one, or the only one. `resume`: Command that goes on with it."""
+    metrics = {metric.name: metric for metric in outcome.session.cases[0].metrics}
+    fitting = [name for name in metrics if wanted in (None, name)]
+    if len(fitting) != 1:
+        raise ConfigError(
+            "exactly one metric is needed for the search" if metrics else "the indicator has no metric",
+            where="--metric",
+            found=wanted or (f"{len(metrics)} metrics" if metrics else "no result with a direction"),
+            allowed=list(metrics)[:20] or None,
+            do=f"{resume} --metric NAME" if metrics else "say which is better, such as --better total=lower",
+        )
+    return metrics[fitting[0]]
 
 
 def count_more_rounds(needs: Iterable[tuple[int | None, int]]) -> int:

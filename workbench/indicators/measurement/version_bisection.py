@@ -27,7 +27,12 @@ from workbench.indicators.analysis.version_search import SearchResult, Step
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_progress import SessionWatcher
-from workbench.indicators.measurement.session_report import SessionOutcome, count_more_rounds
+from workbench.indicators.measurement.session_report import (
+    SessionOutcome,
+    check_single_indicator,
+    choose_metric,
+    count_more_rounds,
+)
 from workbench.indicators.measurement.stack_variants import build_stack_set
 from workbench.indicators.stacks import environments, stack_sets, version_ranges
 from workbench.indicators.stacks.commits import MAX_COMMITS, Commit, CommitBuilder, list_commits
@@ -133,13 +138,7 @@ def start_bisection(
     `metric`, `max_probes`: Metric to search by, needed if the indicator has several, and limit of versions to try
     beside both ends.
     """
-    if len(targets := [*config.indicators, *config.script]) != 1:
-        raise ConfigError(
-            "exactly one indicator is needed",
-            where="--indicator, --script",
-            found=targets or "none",
-            allowed="one, such as --indicator sort",
-        )
+    check_single_indicator(config)
     ends = version_ranges.parse_range(versions)
     fixed = version_ranges.parse_fixed_requirements(requirements, version_ranges.parse_package(package).name)
     version_range = version_ranges.find_version_range(
@@ -187,6 +186,7 @@ def start_commit_bisection(
     out: str | Path | None = None,
 ) -> Bisection:
     """Find the commits, build and solve both ends, and write the plan. `ends`: OLD..NEW."""
+    check_single_indicator(config)
     commits = list_commits(repository, ends)
     builder = CommitBuilder(repository, subfolder)
     name, _, _, _ = parse_wheel_filename(builder.build_wheel(commits[0]).name)
@@ -240,8 +240,8 @@ def write_plan(folder: Path, plan: BisectionPlan) -> Path:
     return files.write_text(folder / PLAN, json.dumps(plan.model_dump(mode="json"), indent=1) + "\n")
 
 
-def load_bisection(folder: str | Path) -> Bisection:
-    """Read the plan of a folder and its stacks."""
+def load_bisection(folder: str | Path, *, metric: str | None = None, max_probes: int | None = None) -> Bisection:
+    """Read the plan of a folder and its stacks; what else is given takes the place of the plan's, from now on."""
     folder = Path(folder).absolute()
     if not (folder / PLAN).is_file():
         raise InputError(
@@ -251,6 +251,10 @@ def load_bisection(folder: str | Path) -> Bisection:
     plan = read_model_file(
         BisectionPlan, folder / PLAN, noun="plan of a bisection", max_bytes=MAX_PLAN_BYTES, max_version=FORMAT_VERSION
     )
+    given = {"metric": metric, "max_probes": max_probes}
+    if changes := {name: value for name, value in given.items() if value is not None}:
+        plan = plan.model_copy(update=changes)
+        write_plan(folder, plan)
     if plan.commits:
         return Bisection(folder, plan, CommitStacks(folder, plan), {})
     bisection = _combine(folder, plan, stack_sets.read_stack_set(folder / STACKS))
@@ -502,21 +506,9 @@ class VersionSearch:
                     where=outcome.folder,
                     do="start a new bisection: levels of different ones are not compared",
                 )
-        names = [metric.name for metric in case.metrics]
-        wanted = self.bisection.plan.metric
-        fitting = [name for name in names if wanted in (None, name)]
-        if len(fitting) != 1:
-            raise ConfigError(
-                "exactly one metric is needed for the search" if names else "the indicator has no metric",
-                where="--metric",
-                found=wanted or (f"{len(names)} metrics" if names else "no result with a direction"),
-                allowed=names[:20] or None,
-                do=f"workbench indicators bisect --resume {self.bisection.folder} --metric NAME"
-                if names
-                else "say which is better, such as --better total=lower",
-            )
-        self.metric = fitting[0]
-        self.margin = next(metric.tolerance for metric in case.metrics if metric.name == self.metric)
+        resume = f"workbench indicators bisect --resume {self.bisection.folder}"
+        metric = choose_metric(outcome, self.bisection.plan.metric, resume=resume)
+        self.metric, self.margin = metric.name, metric.tolerance
 
     def _build_record(self, position: int, outcome: SessionOutcome) -> VersionRecord:
         """The ratio of the session's second version to its first; skipped where none of its runs has a value."""
