@@ -197,10 +197,12 @@ def test_numbers_get_values_around_them_and_memory_a_session_of_its_own() -> Non
         return told | {"setting": setting, "value": value, "now": now}
 
     advice = ADVICE.frame([row("spark.executor.memory", "4g", "2g"), row("spark.sql.shuffle.partitions", "100", "200")])
-    changes = list_changes(advice, [f"{A}=x"], ["spark.sql.shuffle.partitions=200", "spark.ui.enabled=false"])
+    tried = [f"{A}=x", "spark.sql.extensions=e"]
+    changes = list_changes(advice, tried, ["spark.sql.shuffle.partitions=200", "spark.ui.enabled=false"])
     # Twice the advised value is what the run had.
-    assert [change.value for change in changes] == ["4g", "100", "25", "50", "x", "default"]
-    assert [change.needs_session for change in changes] == [True, False, False, False, False, False]
+    assert [change.value for change in changes] == ["4g", "100", "25", "50", "x", "e", "default"]
+    # Static settings are those that Spark refuses to change in a session.
+    assert [change.needs_session for change in changes] == [True, False, False, False, False, True, False]
 
 
 def test_what_is_set_is_tried_at_the_default_that_spark_tells(search: Search, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import polars as pl
@@ -11,8 +12,14 @@ from workbench.core.schema import StrictModel
 from workbench.speedup.improvement.trial_session import DEFAULT
 from workbench.speedup.recording.recording_plan import parse_settings
 
-# Settings that a session may change while it runs; others need a session of their own.
+# Settings that a session may change while it runs; others need a session of their own, and so do static ones.
+# Source: "Static SQL Configuration", spark.apache.org/docs/latest/configuration.html
 _RUNTIME = "spark.sql."
+_STATIC = re.compile(
+    r"spark\.sql\.(cache\.serializer|catalog\..+|catalogImplementation|codegen\.cache\..+|event\..+|extensions.*|hive\..+"
+    r"|metadataCacheTTLSeconds|queryExecutionListeners|sources\.disabledJdbcConnProviderList|ui\..+|warehouse\.dir"
+    r"|streaming\.(ui\..+|streamingQueryListeners))"
+)
 NOT_TRIED = "not tried"
 # Values around an advised one: where the best lies, advice only knows the order of magnitude. Before a query runs,
 # Spark holds the threshold against its own estimate of a side, which may be many times the size that is shuffled.
@@ -45,7 +52,7 @@ class Change(StatePart):
     @property
     def needs_session(self) -> bool:
         """Whether a running session cannot change it, such as memory."""
-        return not self.setting.startswith(_RUNTIME)
+        return not _is_runtime(self.setting)
 
 
 def list_changes(advice: pl.DataFrame, tried: Sequence[str], given: Sequence[str]) -> list[Change]:
@@ -59,10 +66,14 @@ def list_changes(advice: pl.DataFrame, tried: Sequence[str], given: Sequence[str
     for setting, value in parse_settings(tried).items():
         found.setdefault((setting, value), Change(setting=setting, value=value, now=None, why="asked for"))
     for setting, now in parse_settings(given).items():
-        if setting.startswith(_RUNTIME):
+        if _is_runtime(setting):
             change = Change(setting=setting, value=DEFAULT, now=now, why="Leave it to Spark's default")
             found.setdefault((setting, DEFAULT), change)
     return list(found.values())
+
+
+def _is_runtime(setting: str) -> bool:
+    return setting.startswith(_RUNTIME) and _STATIC.fullmatch(setting) is None
 
 
 def _list_values(setting: str, value: str) -> Iterator[str]:
