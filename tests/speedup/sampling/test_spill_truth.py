@@ -20,8 +20,12 @@ SIDES = {
     **{f"comet{mib}": f"comet{mib}:comet,spark.memory.offHeap.size={mib}m" for mib in (200, 400, 800, 1600)},
     "heap100": "heap100:spark,spark.memory.fraction=0.05",
 }
-# TPC-H was looked at; nothing was chosen on TPC-DS.
-SUITES = {"tpch": list(SIDES), "tpcds": ["ample", "comet200", "comet800", "heap100"]}
+# The first two were looked at; nothing was chosen on the last one.
+CASES = [
+    ("tpch", 1.0, list(SIDES)),
+    ("tpcds", 1.0, ["ample", "comet200", "comet800", "heap100"]),
+    ("tpcds", 2.0, ["ample", "comet400", "heap100"]),
+]
 # A need within this factor of 1 tells little: engines hold rows in other forms, and pages are larger than rows.
 UNSURE = 3.0
 
@@ -38,15 +42,15 @@ def list_spills(facts: EventLogFacts) -> dict[str, int]:
 @pytest.mark.network
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("suite", SUITES)
-def test_needs_tell_which_queries_spill(suite: str, tmp_path: Path) -> None:
-    kept = Path(os.environ.get("KEPT_CASES", tmp_path)) / f"spills-{suite}"
+@pytest.mark.parametrize(("suite", "scale", "labels"), CASES)
+def test_needs_tell_which_queries_spill(suite: str, scale: float, labels: list[str], tmp_path: Path) -> None:
+    kept = Path(os.environ.get("KEPT_CASES", tmp_path)) / f"spills-{suite}-{scale:g}"
     config = RecordConfig(
         out=kept,
         queries=suite,
-        scale=1.0,
+        scale=scale,
         master=f"local[{N_SLOTS}]",
-        sides=[SIDES[label] for label in SUITES[suite]],
+        sides=[SIDES[label] for label in labels],
         sessions=1,
         passes=1,
     )
@@ -72,5 +76,5 @@ def test_needs_tell_which_queries_spill(suite: str, tmp_path: Path) -> None:
     print(f"{table.height} queries, {spilled.height} spilled, {told.height} of them told, {n_alarms} alarms")
     print(f"{right.height} of {sure.height} sure ones right; missed:", spilled.filter(pl.col("need") <= 1).to_dicts())
     assert spilled.height >= 10
-    assert told.height >= 0.8 * spilled.height
-    assert right.height >= 0.9 * sure.height
+    assert told.height >= 0.7 * spilled.height
+    assert right.height >= 0.95 * sure.height

@@ -16,6 +16,8 @@ from workbench.speedup.attribution.application_time import parse_size
 # What Spark keeps of a heap for itself, and the share of the rest that execution and storage have together.
 # Source: spark.apache.org/docs/latest/tuning.html#memory-management-overview
 _RESERVED_BYTES, _UNIFIED_SHARE = 300 << 20, "0.6"
+# What an aggregate takes for its first row, if it may: the largest page of Spark's memory manager.
+_PAGE_BYTES = 64 << 20
 
 
 def find_task_memory(settings: Mapping[str, str], n_slots: int) -> int | None:
@@ -34,19 +36,26 @@ def find_task_memory(settings: Mapping[str, str], n_slots: int) -> int | None:
 
 
 def measure_memory_needs(facts: EventLogFacts, memory_bytes: int) -> dict[str, float]:
-    """What a task of each query had at most at one time in the logged run, over the memory that it has elsewhere.
+    """What a task of each query had at most for sorts and aggregates in the logged run, over the memory elsewhere.
 
     What the run itself spilled is added, by the mean of its tasks. `facts`: Of one log of the whole run. Another engine
-    holds rows in other forms: on TPC-H and TPC-DS, Comet spilled from a third to three times this need on.
+    holds rows in other forms, so a need near 1 tells little: docs/guide/speedup-measured.md.
     """
-    stages = facts.stages.select("stage_id", "stage_attempt_id", "sql_id").join(
-        facts.stage_tasks, on=["stage_id", "stage_attempt_id"]
+    is_sort = pl.col("node_name").str.starts_with("Sort")
+    held = (
+        facts.node_metrics.filter(pl.col("metric_name") == "peak memory")
+        .explode("stage_ids")
+        .group_by("sql_id", stage_id="stage_ids")
+        .agg(held_bytes=(pl.col("max") - pl.when(is_sort).then(0).otherwise(_PAGE_BYTES)).clip(0).sum())
     )
-    spilled = pl.col("memory_spilled_bytes").fill_null(0) / pl.col("n_tasks").clip(1)
+    spilled = facts.stage_tasks.select(
+        "stage_id", spilled_bytes=pl.col("memory_spilled_bytes").fill_null(0) / pl.col("n_tasks").clip(1)
+    )
     needs = (
-        stages.join(facts.sql_executions.select("sql_id", "description"), on="sql_id")
+        held.join(spilled.group_by("stage_id").max(), on="stage_id", how="left")
+        .join(facts.sql_executions.select("sql_id", "description"), on="sql_id")
         .filter(pl.col("description").is_not_null())
         .group_by("description")
-        .agg(need=(pl.col("peak_execution_memory_max_bytes") + spilled).max() / max(1, memory_bytes))
+        .agg(need=(pl.col("held_bytes") + pl.col("spilled_bytes").fill_null(0)).max() / max(1, memory_bytes))
     )
     return {query: need for query, need in needs.iter_rows() if need}
