@@ -92,6 +92,52 @@ def prepare_what_if(folder: Path, size: int) -> list[str]:
     return workbench("speedup", "what-if", _make_log(folder, queries=1, tasks=size), "--executors", "2", "--out", OUT)
 
 
+def prepare_depth(folder: Path, size: int) -> list[str]:
+    """Facts of 50 queries by the depth of their plans."""
+    from tests.fakes import eventlogs
+
+    tree = eventlogs.plan("Range", metrics={1: "number of output rows"})
+    for place in range(size):
+        tree = eventlogs.plan("Filter", f"step {place}", [tree], metrics={place + 2: "number of output rows"})
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 20 * size)
+    queries = [
+        event for number in range(50) for event in (eventlogs.sql_start(number, tree), eventlogs.sql_end(number))
+    ]
+    path = folder / "log"
+    path.write_bytes(eventlogs.small(*queries))
+    sys.setrecursionlimit(limit)
+    return workbench("eventlog", "facts", path, "--out", OUT, "--no-hash")
+
+
+def prepare_executors(folder: Path, size: int) -> list[str]:
+    """Another run of one log by its executors, each with five tasks of one core."""
+    from tests.fakes import eventlogs
+
+    names = [str(place) for place in range(1, size + 1)]
+    job = {"tasks": 5 * size}
+    tasks = [
+        event
+        for task in range(5 * size)
+        for event in (
+            eventlogs.task_start(task_id=task),
+            eventlogs.task_end(
+                task_id=task,
+                executor_id=names[task % size],
+                launch_ms=2100 + 100 * (task // size),
+                finish_ms=2200 + 100 * (task // size),
+            ),
+        )
+    ]
+    added = [eventlogs.executor_added(name, f"worker-{name}", cores=1) for name in names]
+    begin = (eventlogs.log_start(), *added, eventlogs.environment(), eventlogs.application_start())
+    stage = (eventlogs.stage_submitted(**job), *tasks, eventlogs.stage_completed(**job))
+    end = (eventlogs.job_end(), eventlogs.application_end())
+    path = folder / "log"
+    path.write_bytes(eventlogs.dump(*begin, eventlogs.job_start(), *stage, *end))
+    return workbench("speedup", "what-if", path, "--executors", "2", "--out", OUT)
+
+
 def prepare_fleet(folder: Path, size: int) -> list[str]:
     """A fleet of small logs, measured."""
     from bench.bench_qualify import MEASURE, make_fleet
@@ -223,6 +269,8 @@ JOBS = (
     Job("facts-queries", "eventlog", "times the sample's queries", 1, prepare_queries),
     Job("profile-queries", "speedup", "times the sample's queries", 1, prepare_profile),
     Job("what-if-tasks", "speedup", "tasks a task of the sample", 2, prepare_what_if),
+    Job("facts-depth", "eventlog", "operators in a plan", 20, prepare_depth),
+    Job("what-if-executors", "speedup", "executors", 20, prepare_executors),
     Job("fleet-logs", "speedup", "logs", 4, prepare_fleet),
     Job("import-requests", "sizing", "requests", 500, prepare_requests),
     Job("import-series", "indicators", "series", 10, prepare_series),
