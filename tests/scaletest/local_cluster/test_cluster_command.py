@@ -78,6 +78,7 @@ def test_up_asks_for_200_nodes_with_8_gpus(asked: dict[str, Any]) -> None:
         "recipes": (),
         "kueue": False,
         "queue_quotas": {},
+        "queue_topology": False,
         "start_delay": None,
         "programs": None,
         "provider": None,
@@ -96,6 +97,14 @@ def test_up_passes_on_what_was_said(asked: dict[str, Any], tmp_path: Path) -> No
     assert asked["client_limits"] == {"kai-binder": ClientLimit(qps=5, burst=6)}
     assert asked["api_arguments"] == {"v": "2"}
     assert asked["programs"] == asked["folder"] == tmp_path
+
+
+def test_up_offers_devices_and_lets_only_kueue_place_by_topology(asked: dict[str, Any]) -> None:
+    assert isinstance(invoke("up", "--topology").exception, ConfigError)
+    assert asked == {}
+    assert invoke("up", "--devices", "--scheduler", "default,kueue", "--topology").exit_code == 0
+    assert asked["pools"] == (NodePool(nodes=200, gpus=8, as_devices=True),)
+    assert (asked["kueue"], asked["queue_topology"]) == (True, True)
 
 
 def test_up_prints_what_to_do_next_and_its_stages_elsewhere(asked: dict[str, Any]) -> None:
