@@ -113,6 +113,6 @@ def test_a_commit_that_cannot_be_built_says_why(tmp_path: Path, monkeypatch: pyt
 
 def test_a_resumed_series_refuses_what_it_would_ignore(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        app.main(["indicators", "commits", "a..b", "--resume", "missing", "--rounds", "9"])
+        app.main(["indicators", "commits", "a..b", "--resume", "missing", "--rounds", "9", "--subfolder", "x"])
     assert ended.value.code == 2
-    assert "found: OLD..NEW, --rounds" in capsys.readouterr().err
+    assert "found: OLD..NEW, --subfolder, --rounds" in capsys.readouterr().err

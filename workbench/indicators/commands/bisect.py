@@ -108,7 +108,8 @@ def bisect(
 
     if resume is not None:
         arguments = {"PACKAGE": package, "--with": fixed, "--versions": versions, "--commits": commits, "--out": out}
-        refuse_resumed_settings("bisection", settings, arguments, allowed="--metric, --max-probes")
+        place = {"--repository": repository != Path(), "--subfolder": subfolder != "."}
+        refuse_resumed_settings("bisection", settings, {**arguments, **place}, allowed="--metric, --max-probes")
         bisection = version_bisection.load_bisection(resume, metric=metric, max_probes=max_probes)
     elif commits is not None:
         if unused := [name for name, value in {"PACKAGE": package, "--versions": versions}.items() if value]:

@@ -56,9 +56,9 @@ def commits(
     from workbench.indicators.measurement.session_progress import select_watcher
 
     if resume is not None:
-        refuse_resumed_settings(
-            "series", settings, {"OLD..NEW": ends, "--with": fixed, "--out": out}, allowed="--metric, --budget"
-        )
+        arguments = {"OLD..NEW": ends, "--with": fixed, "--out": out}
+        place = {"--repository": repository != Path(), "--subfolder": subfolder != "."}
+        refuse_resumed_settings("series", settings, {**arguments, **place}, allowed="--metric, --budget")
         bisection = version_bisection.load_bisection(resume, metric=metric)
     elif ends is None:
         raise ConfigError("no range of commits", where="OLD..NEW", do="give one, such as v1.2..HEAD; or --resume DIR")

@@ -168,10 +168,10 @@ def build_room(
     `changes`: Table NODE_CHANGES. `holdings`: Table HOLDINGS; pods of the run among them are left out.
 
     A kind of pods is those that ask for the same amounts; each needs a place for a pod, also where it asks for nothing
-    else. A kind is kept out by a resource where more of it wait than
-    nodes have places for by this resource alone, and these are less than one, or than 5 % of all its places. Resources
-    that no node offers in a record without offers are not known, and keep nothing out. Where more is held than there
-    is, nodes came or were not seen: then that resource keeps nothing out either.
+    else. A kind is kept out by a resource where more of it wait than nodes have places for by this resource alone, and
+    these are less than one, or than 5 % of all its places. Resources that no node offers in a record without offers are
+    not known, and keep nothing out. Where more is held than there is, nodes came or were not seen: then that resource
+    keeps nothing out either.
     """
     at = list_moments(end_s)
     offers = _NodeOffers(nodes, changes, at)

@@ -253,6 +253,8 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     times = _sum_query_times(log)
     needs = _measure_memory_needs(config, prepared)
     spilling = {query for query, need in needs.items() if need > 1}
+    if spilling:
+        say(f"not sampled, since they may spill in the whole run: {', '.join(sorted(spilling)[:10])}")
     plan = plan_sample(times, list(prepared.suite.queries), config.budget_share, suite.n_passes, spilling)
     with tempfile.TemporaryDirectory(prefix="workbench-slices-") as scratch:
         say(f"slicing tables: {100 * plan.share:.1f} % of the rows of the large ones")
