@@ -13,7 +13,7 @@ import polars as pl
 
 from workbench import stats
 from workbench.core.errors import ConfigError, InputError
-from workbench.eventlog.reader import read_event_logs
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.eventlog.task_slots import TaskSlots
 from workbench.runs import run_folder
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
@@ -240,6 +240,7 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     log = measure_fleet([config.baseline_log], cache=open_default_cache()).measured
     if not log.executions.height:
         raise InputError("the log has no query that can be predicted", where=config.baseline_log)
+    facts = read_event_logs(config.baseline_log)
     started = time.monotonic()
     suite = config.build_record_config(out=config.out / RECORDING, sessions=1)
     prepared = recording_plan.prepare_recording(suite, say=say)
@@ -251,10 +252,10 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
             do="copy the tables, or a part of them, to a folder",
         )
     times = _sum_query_times(log)
-    needs = _measure_memory_needs(config, prepared)
-    spilling = {query for query, need in needs.items() if need > 1}
+    needs = _measure_memory_needs(facts, prepared)
+    spilling = [query for query in prepared.suite.queries if needs.get(query, 0.0) > 1]
     if spilling:
-        say(f"not sampled, since they may spill in the whole run: {', '.join(sorted(spilling)[:10])}")
+        say(f"not sampled, since they may spill in the whole run: {', '.join(spilling[:10])}")
     plan = plan_sample(times, list(prepared.suite.queries), config.budget_share, suite.n_passes, spilling)
     with tempfile.TemporaryDirectory(prefix="workbench-slices-") as scratch:
         say(f"slicing tables: {100 * plan.share:.1f} % of the rows of the large ones")
@@ -277,9 +278,8 @@ def _list_whole_queries(recording: Recording) -> tuple[str, ...]:
     return tuple(runs.filter(pl.col("len") >= len(recording.sides) * recording.n_passes)["query"].sort())
 
 
-def _measure_memory_needs(config: SampleConfig, prepared: RecordingPlan) -> dict[str, float]:
+def _measure_memory_needs(facts: EventLogFacts, prepared: RecordingPlan) -> dict[str, float]:
     """Memory that tasks of the whole run need over what the candidate gives them, by query."""
-    facts = read_event_logs(config.baseline_log)
     slots = [executor.slots for executor in TaskSlots(facts, facts.logs["log_id"][0]).executors if executor.slots]
     settings = prepared.shared | prepared.sides[1].settings
     memory_bytes = find_task_memory(settings, max(slots, default=1))
