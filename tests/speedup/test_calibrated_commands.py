@@ -18,8 +18,11 @@ from tests.fakes import planted_logs
 from tests.fakes.eventlogs import small
 from tests.speedup.applications import application
 from workbench.cli import app
+from workbench.eventlog.reader import read_event_logs
+from workbench.speedup.attribution.application_time import read_properties
 from workbench.speedup.calibration import factor_model
 from workbench.speedup.compat_rapids_tools import seed_factors
+from workbench.speedup.recording.recording_plan import load_recording
 
 RECORDING = SAMPLES / "speedup/tpch-sf1"
 LOGS = RECORDING / "logs"
@@ -292,3 +295,27 @@ def test_what_does_not_fit_the_method_is_refused(speedup: Call, arguments: list[
     code, _, errors = speedup(*arguments)
     assert code == 2
     assert told in errors
+
+
+@pytest.mark.spark
+@pytest.mark.network
+@pytest.mark.timeout(900)
+def test_sample_runs_queries_on_slices_with_the_memory_that_was_given(
+    speedup: Call, factors: Path, tmp_path: Path
+) -> None:
+    chosen = ["--only", "q1", "--only", "q6", "--scale", "0.1", "--master", "local[2]"]
+    options = [*chosen, "--conf", "spark.memory.offHeap.size=2g", "--budget", "95%", "--out", tmp_path / "run"]
+    code, out, err = speedup("sample", "--baseline-log", PLAIN, "--factors", factors, *options, "--json")
+    assert code == 0, out + err
+    found = json.loads(out)
+    assert found["reasons"] == []
+    assert [row["query"] for row in found["queries"] if row["log_error"] is not None] == ["q1", "q6"]
+    recording = load_recording(tmp_path / "run" / "recording")
+    sizes = {}
+    for label, _, log in recording.iterate_logs():
+        facts = read_event_logs(log)
+        properties = read_properties(facts, facts.logs["log_id"][0], "spark")
+        sizes[label] = properties["spark.memory.offHeap.size"]
+    assert sizes == {"spark": "2g", "comet": "2g"}
+    code, out, err = speedup("sample", "--baseline-log", PLAIN, "--factors", factors, *options, "--conf", "x=1")
+    assert (code, "not a Spark setting" in err) == (2, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import py_compile
 import sys
 import sysconfig
 import time
@@ -29,13 +30,15 @@ ASK = "import json, bulky\nprint(json.dumps([bulky.__cached__, bulky.VALUE]))\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with a package that has no byte code."""
+    """An environment with a package that has no byte code, and one that has."""
     made = tmp_path_factory.mktemp("trap") / "environment"
     venv.create(made, with_pip=False, symlinks=True)
     (packages,) = made.glob("lib/python3.*/site-packages")
     (packages / "bulky").mkdir()
     (packages / "bulky" / "__init__.py").write_text("VALUE = 5\n")
     (packages / "bulky" / "template.py").write_text("not {{ python }}\n")
+    (packages / "ready.py").write_text("VALUE = 6\n")
+    py_compile.compile(str(packages / "ready.py"))
     return made
 
 
@@ -60,6 +63,9 @@ def test_byte_code_that_an_environment_lacks_is_compiled_in_a_copy_that_its_runs
         assert value == 5
         assert cached.startswith(copy)
         assert Path(cached).is_file()
+        # What is there already takes no room again.
+        (ready,) = folder.rglob("ready.*.pyc")
+        assert (Path(copy) / ready.parents[1].relative_to("/") / ready.name).samefile(ready)
     again: list[str] = []
     equalize_conditions(variants_of(folder), {}, threads=1, root=tmp_path / "copies", note=again.append)
     assert again == notes

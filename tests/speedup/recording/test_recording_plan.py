@@ -9,14 +9,38 @@ import pytest
 from workbench.core.errors import ConfigError
 from workbench.spark.engine_jars import class_path_settings
 from workbench.spark.engines import COMET
+from workbench.speedup.config import RecordConfig
 from workbench.speedup.recording import recording_plan
+from workbench.speedup.recording.query_suite import QueryData, Suite
 
 
 def test_engines_are_sides_under_their_own_names() -> None:
     spark, comet = recording_plan.parse_sides(["spark", "comet"], [], [])
     assert (spark.label, spark.settings, spark.artifact) == ("spark", {}, None)
-    assert comet.settings["spark.plugins"] == "org.apache.spark.CometPlugin"
-    assert comet.artifact == COMET["3.5"]
+    assert (comet.settings, comet.artifact) == ({}, COMET["3.5"])
+
+
+def test_settings_of_all_sides_override_an_engines_and_a_sides_own_override_both(tmp_path: Path) -> None:
+    size = "spark.memory.offHeap.size"
+    config = RecordConfig(
+        out=tmp_path / "out",
+        queries="tpch",
+        data=str(tmp_path),
+        engines=["spark", "comet"],
+        sides=[f"small:comet,{size}=100m"],
+        conf=[f"{size}=200m"],
+    )
+    sides = tuple(recording_plan.parse_sides(config.engines, config.labels, config.sides))
+    data = QueryData(place=str(tmp_path), source="data", scale=None, views={}, fingerprint=None)
+    plan = recording_plan.RecordingPlan(config, Suite("mine", {"q1": "SELECT 1"}), data, sides, {})
+    found = {}
+    for side in sides:
+        session = plan.build_session_plan(side.label, 1, folder=tmp_path, scratch=tmp_path)
+        assert (session.settings.get("spark.plugins") is None) == (side.engine == "spark")
+        recorded = plan.build_recording()
+        assert session.settings.items() >= (recorded.settings | recorded.find_side(side.label).settings).items()
+        found[side.label] = session.settings[size]
+    assert found == {"spark": "200m", "comet": "200m", "small": "100m"}
 
 
 def test_a_side_has_its_own_line_of_spark_whatever_the_variable_chose(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -447,7 +447,7 @@ def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
 
 
 def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], folder: Path) -> int | None:
-    """Copy the byte code that is there below `folder`, and compile the rest.
+    """Link or copy the byte code that is there below `folder`, and compile the rest.
 
     Returns: Number of modules that do not compile; null if no copy could be made.
     """
@@ -469,7 +469,11 @@ def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], f
             check=False,
         )
         for path in (folder, *folder.rglob("*")):
-            path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
+            mode = path.stat().st_mode
+            readable = mode | (0o755 if path.is_dir() else 0o444)
+            # A linked file is the environment's, and is readable.
+            if mode != readable:
+                path.chmod(readable)
         n_uncompiled = sum(not _has_byte_code(folder, Path(module)) for module in missing)
         (folder / MARKER).write_text(str(n_uncompiled), encoding="utf-8")
     except (OSError, subprocess.SubprocessError):
@@ -483,7 +487,11 @@ def _has_byte_code(folder: Path, module: Path) -> bool:
 
 
 def _copy_byte_code(top: Path, folder: Path) -> None:
-    """Copy the byte code below a folder to the same path below `folder`, unless that has it as new."""
+    """Link or copy the byte code below a folder to the same path below `folder`, unless that has it as new.
+
+    A copy takes some hundred MB for each interpreter, a link on the same file system nothing. Nothing writes into a
+    linked file: compilers replace files, and what else is older than its module is compiled anew.
+    """
     for cache in top.rglob("__pycache__"):
         target = folder / cache.parent.relative_to("/")
         target.mkdir(parents=True, exist_ok=True)
@@ -491,4 +499,14 @@ def _copy_byte_code(top: Path, folder: Path) -> None:
             copy_path = target / path.name
             # Older than what is there: a module that has changed since.
             if not copy_path.exists() or copy_path.stat().st_mtime < path.stat().st_mtime:
-                shutil.copyfile(path, copy_path)
+                copy_path.unlink(missing_ok=True)
+                _link_or_copy(path, copy_path)
+
+
+def _link_or_copy(path: Path, target: Path) -> None:
+    """Link a file that everybody may read, where both are on one file system; otherwise copy it."""
+    if path.stat().st_mode & 0o444 == 0o444:
+        with contextlib.suppress(OSError):
+            os.link(path, target)
+            return
+    shutil.copyfile(path, target)

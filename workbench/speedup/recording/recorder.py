@@ -301,11 +301,12 @@ def format_plan(config: RecordConfig) -> str:
         *(f"  {key}={value}" for key, value in recording_plan.hide_secret_settings(prepared.shared).items()),
     ]
     for side in prepared.sides:
+        settings = recording_plan.hide_secret_settings(prepared.build_side_settings(side))
         jar = f" with {side.artifact.coordinate}" if side.artifact else ""
         jar = f" on Spark {side.line_beside}{jar}" if side.line_beside else jar
         lines += [
             f"side {side.label}: {side.engine}{jar}",
-            *(f"  {key}={value}" for key, value in recording_plan.hide_secret_settings(side.settings).items()),
+            *(f"  {key}={value}" for key, value in settings.items()),
         ]
     order = recording_plan.iterate_sessions([side.label for side in prepared.sides], config.seed, config.n_sessions)
     lines.append("order: " + ", ".join(f"{label} {number}" for label, number in order))

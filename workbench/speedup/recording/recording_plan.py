@@ -256,17 +256,12 @@ def load_recording(folder: str | Path) -> Recording:
 
 @dataclass(frozen=True)
 class RecordedSide:
-    """Label, engine and line of Spark of a side, and settings in addition to the engine's."""
+    """Label, engine and line of Spark of a side, and its own settings."""
 
     label: str
     engine: str
-    conf: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
     spark: str | None = None
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Spark settings of this side: the engine's, overridden by its own."""
-        return {**(RUNNABLE[self.engine].settings or {}), **self.conf}
 
     @property
     def line_beside(self) -> str | None:
@@ -378,6 +373,12 @@ class RecordingPlan:
             settings |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
         return settings | parse_settings(config.conf)
 
+    def build_side_settings(self, side: RecordedSide) -> dict[str, str]:
+        """Spark settings of a side besides those of all: the engine's, unless `--conf` has them, and its own."""
+        given = parse_settings(self.config.conf)
+        of_engine = {key: value for key, value in (RUNNABLE[side.engine].settings or {}).items() if key not in given}
+        return of_engine | side.settings
+
     def build_recording(self) -> Recording:
         """The journal of a recording without sessions."""
         sides = []
@@ -388,7 +389,7 @@ class RecordingPlan:
                     label=side.label,
                     engine=side.engine,
                     spark=side.line_beside,
-                    settings=hide_secret_settings(side.settings),
+                    settings=hide_secret_settings(self.build_side_settings(side)),
                     jar=jar.name if jar else None,
                     jar_sha256=files.hash_file(jar) if jar else None,
                 )
@@ -423,7 +424,7 @@ class RecordingPlan:
             folder=str(folder),
             app_name=f"{self.suite.name} {label} s{number}",
             master=self.config.master,
-            settings=places | self.shared | side.settings | (class_path_settings(jar) if jar else {}),
+            settings=places | self.shared | self.build_side_settings(side) | (class_path_settings(jar) if jar else {}),
             place=self.data.place,
             views=self.data.views,
             queries=self.suite.queries,

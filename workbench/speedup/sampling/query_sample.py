@@ -281,7 +281,7 @@ def _list_whole_queries(recording: Recording) -> tuple[str, ...]:
 def _measure_memory_needs(facts: EventLogFacts, prepared: RecordingPlan) -> dict[str, float]:
     """Memory that tasks of the whole run need over what the candidate gives them, by query."""
     slots = [executor.slots for executor in TaskSlots(facts, facts.logs["log_id"][0]).executors if executor.slots]
-    settings = prepared.shared | prepared.sides[1].settings
+    settings = prepared.shared | prepared.build_side_settings(prepared.sides[1])
     memory_bytes = find_task_memory(settings, max(slots, default=1))
     return {} if memory_bytes is None else measure_memory_needs(facts, memory_bytes)
 
