@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 
 from tests.indicators.worlds import result, session
 from workbench.indicators.analysis.effects import compare_session
-from workbench.indicators.analysis.idle_effects import MAX_REACH, estimate_idle_log_ratio, format_idle_effects
+from workbench.indicators.analysis.idle_effects import (
+    MAX_REACH,
+    OWN_PRIORS,
+    estimate_idle_log_ratio,
+    format_idle_effects,
+)
 from workbench.indicators.analysis.observations import build_observations
 from workbench.indicators.store.archive import Pressure, inspection_id
 
@@ -77,7 +82,7 @@ def test_intervals_cover_and_answers_are_close(pattern: str) -> None:
         costs, truth = rng.gamma(1, 0.25, 2), rng.normal(0, 0.3)
         noise = rng.choice([0.005, 0.02]) * rng.standard_t(4, n)
         logs = truth + costs[0] * base[:, 0] - costs[1] * arm[:, 0] + noise
-        estimate, reach = estimate_idle_log_ratio(logs, base, arm)
+        estimate, reach = estimate_idle_log_ratio(logs, base, arm, list(OWN_PRIORS.values()))
         if reach <= MAX_REACH:
             covered.append(abs(estimate - truth) <= reach)
             close.append(abs(estimate - truth) <= 0.05)

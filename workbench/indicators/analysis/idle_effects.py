@@ -30,11 +30,13 @@ LOADS = {
 }
 LEVEL = 0.9
 MIN_ROUNDS = 8
-# Standard deviation of the log cost of a full load before anything is seen: 1.6 times the time, most likely below 2.7.
+# Standard deviation of the log cost of a full load before anything is seen: 1.6 times the time, most likely below 2.7;
+# and of what each of two programs has of its own in it. Waiting for the disks differs most between programs.
 PRIOR = 0.5
+OWN_PRIORS = {"other_load": 0.15, "elsewhere_load": 0.15, "disk_load": 0.3}
 # Intervals that reach further tell no difference between stacks that anybody asks for.
 MAX_REACH = 0.1
-_TAILS = 5.0
+_TAILS = 3.0
 _MAX_GONE = 0.95
 
 
@@ -90,18 +92,23 @@ def add_idle_effects(effects: pl.DataFrame, observed: Observations) -> pl.DataFr
     return EFFECTS.frame(rows)
 
 
-def estimate_idle_log_ratio(logs: Floats, base: Floats, arm: Floats) -> tuple[float, float]:
+def estimate_idle_log_ratio(
+    logs: Floats, base: Floats, arm: Floats, own_priors: Sequence[float]
+) -> tuple[float, float]:
     """The log ratio of no load, and how far its 90 % interval reaches to each side.
 
     `logs`: Log ratio of each round, (rounds,). `base`, `arm`: Loads of the baseline's and the arm's run, (rounds,
-    loads), as shares.
+    loads), as shares. `own_priors`: Standard deviations of what a load costs one of the two alone, (loads,).
     Source: Bayesian linear regression with normal priors on costs and t-distributed noise (Lange, Little and Taylor,
     Robust Statistical Modeling Using the t Distribution, 1989).
     """
     from scipy.special import stdtrit
 
     design = np.hstack([np.ones((len(logs), 1)), base, -arm])
-    prior = np.diag([0.0, *[PRIOR**-2] * (design.shape[1] - 1)])
+    # A load slows both down, and each by some more or less of its own.
+    shared, own = PRIOR**2 * np.eye(len(own_priors)), np.diag(np.square(own_priors))
+    prior = np.zeros((design.shape[1], design.shape[1]))
+    prior[1:, 1:] = np.linalg.inv(np.block([[shared + own, shared], [shared, shared + own]]))
     weights, variance = np.ones(len(logs)), max(float(np.var(logs)), 1e-12)
     free = float(len(logs) - 1)
     for _ in range(100):
@@ -151,7 +158,7 @@ def _estimate_from_rounds(logs: Floats, pairs: Sequence[tuple[Mapping[str, Any],
     )
     if len(logs) < MIN_ROUNDS:
         return IdleEffect(reason=f"{len(logs)} rounds, at least {MIN_ROUNDS} are needed", loads=loads)
-    estimate, reach = estimate_idle_log_ratio(logs, base, arm)
+    estimate, reach = estimate_idle_log_ratio(logs, base, arm, [OWN_PRIORS[name] for name in known])
     if reach > MAX_REACH:
         return IdleEffect(reason="what that costs each of the two cannot be told apart", loads=loads)
     ratio, low, high = (math.exp(log) for log in (estimate, estimate - reach, estimate + reach))
