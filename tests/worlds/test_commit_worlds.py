@@ -32,8 +32,8 @@ def search(seed: int, folder: Path, *, is_planted: bool) -> dict[str, Any]:
             "--commits",
             f"HEAD~{history.n_commits}..HEAD",
         ]
-        command += ["--repository", str(history.folder), "--script", str(folder / "bench.py"), "--metric", "work_time"]
-        command += ["--margin", "0.05", "--out", str(folder / f"out{seed}"), "--json"]
+        command += ["--repository", str(history.folder), "--script", str(folder / "bench.py")]
+        command += ["--rounds", "10,20,40,80", "--out", str(folder / f"out{seed}"), "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
         assert done.returncode in (0, 1), done.stderr
         found = json.loads(done.stdout) | {"planted": history.planted, "planted_ratio": history.ratio}

@@ -69,7 +69,7 @@ def test_an_output_that_is_no_document_has_a_status_and_a_reason(stdout: Any, st
     assert Result.model_validate_json(found.model_dump_json()) == found
 
 
-@pytest.mark.parametrize("outcome", ["timeout", "cpu limit", "out of memory", "killed", "exit code", "too long"])
+@pytest.mark.parametrize("outcome", ["timeout", "out of memory", "killed", "exit code", "too long"])
 def test_how_the_process_ended_counts_before_what_it_printed(outcome: Outcome) -> None:
     for stdout in (valid(), b"", b"half a docu"):
         found = recorded(stdout, outcome, detail="because", exit_code=3)

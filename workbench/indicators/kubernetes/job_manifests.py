@@ -256,7 +256,6 @@ def build_pod_files(
         "stderr_bytes": STDERR_BYTES,
         "isolation": _describe_isolation(options, limits),
         "limits": asdict(limits),
-        "cpu_s": int(session.run_timeout_s * session.run_threads) + 1,
         "rounds": list(rounds),
         "cases": [
             {

@@ -145,7 +145,6 @@ class Round:
             sources={name: (self.bundle / key).read_bytes().decode() for name, key in case["sources"].items()},
             environment={**gpu_variables, **case["environment"]},
             timeout_s=self.plan["timeout_s"],
-            cpu_s=self.plan["cpu_s"],
             cpus=self.cpus,
             max_stdout_bytes=self.plan["stdout_bytes"],
             kept_stderr_bytes=self.plan["stderr_bytes"],

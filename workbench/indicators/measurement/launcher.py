@@ -106,7 +106,7 @@ def run_command(command: RunCommand, surroundings: Surroundings, requests: Reque
             watched.ended_by = "too long"
         if groups.count_refused_processes() > refused:
             isolation["processes"] += "; the limit was reached"
-        outcome, detail = _classify_end(watched, command, status, usage, groups.count_out_of_memory_kills() > kills)
+        outcome, detail = _classify_end(watched, command, status, groups.count_out_of_memory_kills() > kills)
         return RunEnd(
             outcome=outcome,
             detail=detail,
@@ -218,7 +218,7 @@ def _become_run(
     with contextlib.suppress(OSError):
         # When the machine runs out of memory, the run goes first.
         Path("/proc/self/oom_score_adj").write_text("1000")
-    resource_limits.apply_limits(surroundings.setup.limits, surroundings.groups, command.cpu_s, surroundings.already)
+    resource_limits.apply_limits(surroundings.setup.limits, surroundings.groups, surroundings.already)
     if surroundings.uid is not None:
         run_isolation.become_user(surroundings.uid)
     os.chdir(work)
@@ -331,9 +331,7 @@ def _list_children() -> set[int]:
     return children
 
 
-def _classify_end(
-    watched: WatchedRun, command: RunCommand, status: int, usage: dict[str, float], kernel_killed: bool
-) -> tuple[Outcome, str]:
+def _classify_end(watched: WatchedRun, command: RunCommand, status: int, kernel_killed: bool) -> tuple[Outcome, str]:
     """Outcome of a run with its detail in words; the reason that the launcher had to end it takes precedence.
 
     `status` is that of `wait4`, `kernel_killed` says whether the control group counted a kill for its memory.
@@ -353,11 +351,6 @@ def _classify_end(
         return "out of memory", f"it ended with {error.decode()}"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        used_s = usage["ru_utime"] + usage["ru_stime"]
-        if number == signal.SIGXCPU or (
-            number == signal.SIGKILL and command.cpu_s is not None and used_s >= command.cpu_s
-        ):
-            return "cpu limit", f"killed after {command.cpu_s} s of processor time"
         try:
             name = signal.Signals(number).name
         except ValueError:

@@ -195,17 +195,17 @@ def count_user_tasks(uid: int) -> int:
     return count
 
 
-def apply_limits(limits: RunLimits, groups: ControlGroups, cpu_s: int | None, n_tasks: int) -> None:
+def apply_limits(limits: RunLimits, groups: ControlGroups, n_tasks: int) -> None:
     """Set the limits of this process, just before it becomes the run.
+
+    None of processor time: under RLIMIT_CPU Linux counts a process's own CPU clock in ticks of 1 to 10 ms, and scripts
+    would measure ticks. The limit by the clock and the cores that a run gets bound it.
 
     `n_tasks`: Tasks of the user that are no part of the run; RLIMIT_NPROC counts all of a user's.
     """
     _set_limit(resource.RLIMIT_CORE, 0)
     _set_limit(resource.RLIMIT_FSIZE, limits.file_bytes)
     _set_limit(resource.RLIMIT_NOFILE, limits.open_files)
-    if cpu_s is not None:
-        # A second between the signal that tells and the one that cannot be ignored.
-        _set_limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
     if limits.memory_bytes is not None and groups.memory is None:
         # Of data, not of addresses: a GPU's driver reserves hundreds of gigabytes of addresses that it never fills.
         _set_limit(resource.RLIMIT_DATA, limits.memory_bytes)
@@ -213,11 +213,10 @@ def apply_limits(limits: RunLimits, groups: ControlGroups, cpu_s: int | None, n_
         _set_limit(resource.RLIMIT_NPROC, limits.processes + n_tasks)
 
 
-def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
+def _set_limit(kind: int, wanted: int) -> None:
     _, ceiling = resource.getrlimit(kind)
-    wanted = soft if hard is None else hard
     allowed = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
-    resource.setrlimit(kind, (min(soft, allowed), allowed))
+    resource.setrlimit(kind, (allowed, allowed))
 
 
 def describe_limits(limits: RunLimits, groups: ControlGroups, bound_by_user: bool) -> dict[str, str]:

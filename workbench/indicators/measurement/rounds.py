@@ -321,8 +321,6 @@ class _SessionRunner:
             sources=case.sources,
             environment=build_clean_environment(threads, {**case.environment, **variant.environment}),
             timeout_s=session.run_timeout_s,
-            # Per process: more CPU time than its threads can use within the limit.
-            cpu_s=int(session.run_timeout_s * threads) + 1,
             cpus=session.cpus[:threads],
         )
 

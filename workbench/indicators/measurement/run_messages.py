@@ -11,15 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Outcome = Literal[
-    "exited", "timeout", "cpu limit", "out of memory", "killed", "exit code", "too long", "stopped", "not started"
-]
+Outcome = Literal["exited", "timeout", "out of memory", "killed", "exit code", "too long", "stopped", "not started"]
 """How a run ended.
 
 - `exited`: by itself with exit code 0; `exit code`: with another one.
 - `timeout`, `too long`: killed at its time limit, or for printing more than it may; `stopped`: killed because the
   workbench went away.
-- `cpu limit`: killed for its processor time; `out of memory`: killed by the kernel, or ended by a failed allocation.
+- `out of memory`: killed by the kernel, or ended by a failed allocation.
 - `killed`: by a signal from elsewhere, or together with its launcher; `not started`: no process could be made.
 """
 
@@ -59,8 +57,7 @@ class RunCommand:
 
     `python`, `sources`: Path of the interpreter; file name to text, of which `script.py` is run.
     `environment`: All environment variables beside HOME and TMPDIR, which are private and empty.
-    `timeout_s`, `cpu_s`: Limits in seconds: of the whole run by the clock, and of each process's processor time (null:
-    none).
+    `timeout_s`: Limit of the whole run by the clock.
     `cpus`: Numbers of the cores that it may use; empty for all.
     `max_stdout_bytes`, `kept_stderr_bytes`: More than this on stdout ends the run; of stderr the end is kept.
     """
@@ -69,7 +66,6 @@ class RunCommand:
     sources: Mapping[str, str]
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 60.0
-    cpu_s: int | None = None
     cpus: tuple[int, ...] = ()
     max_stdout_bytes: int = STDOUT_BYTES
     kept_stderr_bytes: int = STDERR_BYTES

@@ -50,6 +50,8 @@ CONFIDENCE_LEVEL = 0.9
 FIRST_LOOK_RUNS = 5
 # Runs between two looks at the interval; each look costs coverage, which is simulated in the tests.
 RUNS_PER_LOOK = 3
+# The first look at the ratio of two sides; fewer turns tell none, whatever they cost.
+FIRST_LOOK_TURNS = 3
 # Fraction of the operator's time to which its interval shall narrow, and seconds after which measuring ends.
 TIGHT = 0.1
 BUDGET_S = 60.0
@@ -286,7 +288,7 @@ def is_enough(
     """Are these turns enough: the asked number, the budget spent, or what they shall tell is known?
 
     One side's interval is looked at from five turns on, and is known where it is tight. The ratio of two sides is
-    looked at from three turns on: see `is_decided`.
+    looked at from three turns on, which the budget does not end before: see `is_decided`.
 
     `turns`: Differences by side.
     """
@@ -294,6 +296,8 @@ def is_enough(
     if n_turns >= repeat:
         return True
     if repeat <= FIRST_LOOK_RUNS or not n_turns:
+        return False
+    if len(turns) == 2 and n_turns < FIRST_LOOK_TURNS:
         return False
     if elapsed_s >= budget_s:
         return True
