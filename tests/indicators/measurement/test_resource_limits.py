@@ -138,7 +138,7 @@ def test_memory_is_bounded_where_no_group_is() -> None:
     code = """
 from workbench.indicators.measurement import resource_limits as limits
 from workbench.indicators.measurement.run_messages import RunLimits
-limits.apply_limits(RunLimits(memory_bytes=512 << 20, processes=100), limits.ControlGroups(None, None), None, 10_000)
+limits.apply_limits(RunLimits(memory_bytes=512 << 20, processes=100), limits.ControlGroups(None, None), 10_000)
 try:
     bytearray(1 << 30)
 except MemoryError:

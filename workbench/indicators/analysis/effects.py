@@ -28,6 +28,7 @@ from workbench.indicators.analysis.observations import (
     select_clock,
     summarize_load,
 )
+from workbench.indicators.analysis.rounded_values import widen_for_rounding
 from workbench.indicators.store.archive import Arm, PlannedMetric, Session
 from workbench.indicators.tables import DIMENSIONS, EFFECTS
 from workbench.stats import Interval, decide_beyond, p_beyond, paired_log_ratio, sequential_log_ratio
@@ -97,12 +98,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _EffectRow:
-    """A metric of an arm, compared with the baseline by both clocks; `other` is null without values of the other."""
+    """A metric of an arm, compared with the baseline by both clocks; `other` is null without values of the other.
+
+    `rounding`: What rounded values may hide, in words; null where that is less than the margin.
+    """
 
     case: str
     metric: PlannedMetric
     arm: Arm
     interval: Interval
+    rounding: str | None
     other: Interval | None
     cpu_part: str | None
     logs: tuple[float, ...]
@@ -238,6 +243,8 @@ def _build_verdict_cells(
     clock, second = ("cpu", "wall") if by_cpu else ("wall", "cpu")
     if spoiled:
         reason = spoiled
+    elif verdict == UNDECIDED and reason is None and row.rounding:
+        reason = row.rounding
     elif verdict == UNDECIDED:
         limit = row.interval if reason is None or control is None else control.interval
         needed = judgement.count_rounds(limit, margin, 1 if reason else family, row.interval)
@@ -300,11 +307,13 @@ def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iter
                     continue
                 logs = _build_log_ratios(series, metric, session.baseline, arm.name)
                 arm_values = series.get((arm.name, metric.name), {})
+                interval, rounding = _estimate_rounded(series, logs, metric, session, arm)
                 yield _EffectRow(
                     case.label,
                     metric,
                     arm,
-                    _estimate_interval(logs, session),
+                    interval,
+                    rounding,
                     _estimate_other(others, metric, session, arm),
                     parts.get(metric.name),
                     tuple(logs),
@@ -345,7 +354,16 @@ def _estimate_other(others: Series, metric: PlannedMetric, session: Session, arm
     """The ratio by the other clock; null where it has no values of the arm or the baseline."""
     if (session.baseline, metric.name) not in others or (arm.name, metric.name) not in others:
         return None
-    return _estimate_interval(_build_log_ratios(others, metric, session.baseline, arm.name), session)
+    logs = _build_log_ratios(others, metric, session.baseline, arm.name)
+    return _estimate_rounded(others, logs, metric, session, arm)[0]
+
+
+def _estimate_rounded(
+    series: Series, logs: Sequence[float], metric: PlannedMetric, session: Session, arm: Arm
+) -> tuple[Interval, str | None]:
+    """The ratio with an interval that allows for rounded values; see `widen_for_rounding`."""
+    base, own = (list(series.get((name, metric.name), {}).values()) for name in (session.baseline, arm.name))
+    return widen_for_rounding(_estimate_interval(logs, session), metric, base, own)
 
 
 def _list_check_problems(observations: Observations) -> dict[tuple[str, str], tuple[str, ...]]:

@@ -1,0 +1,47 @@
+"""Rounded times: intervals cover the ratio before rounding, and a clock in ticks never says 'the same'."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.indicators.worlds import result, session
+from workbench.indicators.analysis.effects import compare_session
+from workbench.indicators.analysis.observations import build_observations
+from workbench.indicators.store.archive import inspection_id
+
+
+def compare(base_ms: float, other_ms: float, step_ms: float, noise: float, seed: int = 0) -> dict[str, object]:
+    """The effect of an arm by times that were rounded to a step."""
+    plan, rng = session(method="sequence"), np.random.default_rng(seed)
+    found = []
+    for number in range(20):
+        for arm in plan.arms:
+            true_ms = (other_ms if arm.name == "other" else base_ms) * (1 + rng.normal(0, noise))
+            made = result(plan, arm.name, "Sort", number, round(true_ms / step_ms) * step_ms)
+            found.append((inspection_id(plan.session_id, arm.name, "Sort"), number, made))
+    effects = compare_session(build_observations(plan, found)).effects
+    return next(row for row in effects.iter_rows(named=True) if row["arm"] == "other")
+
+
+def test_a_difference_smaller_than_a_step_is_not_no_difference() -> None:
+    row = compare(3.6, 4.4, 1.0, 0.001)
+    assert (row["ratio"], row["verdict"]) == (1.0, "UNDECIDED")
+    assert str(row["undecided_because"]).startswith("its values are rounded to 1 ms, which hides up to 27 %")
+    assert float(str(row["low"])) < 3.6 / 4.4
+    fine = compare(3.6, 4.4, 0.001, 0.001)
+    assert fine["verdict"] == "SLOWER"
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.03, 0.2])
+def test_intervals_cover_the_ratio_before_rounding(noise: float) -> None:
+    rng, covered = np.random.default_rng(1), []
+    for seed in range(100):
+        base, other = rng.uniform(3, 20, 2)
+        row = compare(base, other, 1.0, noise, seed)
+        covered.append(float(str(row["low"])) <= base / other <= float(str(row["high"])))
+    assert np.mean(covered) >= 0.95
+
+
+def test_a_clear_difference_is_still_told() -> None:
+    assert compare(4.0, 9.0, 1.0, 0.001)["verdict"] == "SLOWER"
