@@ -272,6 +272,12 @@ class TestComet:
         assert "plan of B" in done.stdout
 
 
+@pytest.mark.parametrize(("n_sides", "n_turns", "ends"), [(1, 1, True), (2, 1, False), (2, 2, False), (2, 3, True)])
+def test_a_spent_budget_ends_no_comparison_before_its_first_look(n_sides: int, n_turns: int, ends: bool) -> None:
+    turns = [[1.0, 2.0, 3.0][:n_turns]] * n_sides
+    assert is_enough(turns, repeat=11, tight=0.1, elapsed_s=9.0, budget_s=1.0) == ends
+
+
 def play(ratio: float, spread: float, rng: np.random.Generator) -> tuple[int, stats.Interval]:
     """Turns and ratio of a session of A/B whose log ratios have this standard deviation."""
     logs = math.log(ratio) + rng.normal(0, spread, 11)
