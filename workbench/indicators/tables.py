@@ -302,6 +302,7 @@ POINTS = Table(
         ),
         Column("error", "float", "Its standard error over rounds; 0 where there is one round."),
         Column("rounds", "int", "Rounds with both values.", unit="rounds"),
+        _added_column("rounding", "float", "How far the log may be off, because values were rounded."),
     ),
 )
 SERIES = Table(

@@ -42,8 +42,8 @@ def build_rows(
             "revision": f"r{session}",
         }
         shared |= {"backend": "process", "design": "rounds", "baseline": "reference", "indicator_version": "v1"}
-        shared |= {"threads": 1, "hardware_key": "m1", "cpu_model": "Model X", "metric": metric, "better": better}
-        shared |= {"tolerance": 0.02, "clock": "wall", "notes": "{}", "python": ""} | more
+        shared |= {"threads": 1, "hardware_key": "m1", "cpu_model": "Model X", "metric": metric, "unit": "ms"}
+        shared |= {"better": better, "tolerance": 0.02, "clock": "wall", "notes": "{}", "python": ""} | more
         for round_ in range(rounds):
             slow = float(draw.normal(0, 0.3))  # of the whole round
             for arm, stack_key, copy, ratio in (

@@ -176,3 +176,22 @@ def test_sessions_are_in_the_order_of_a_list_of_commits(tmp_path: Path) -> None:
     commits.write_text("".join(f"{number:040x}\n" for number in range(40)))
     with pytest.raises(InputError, match="the newest commit is first"):
         order_by_commits(build_history(newest_first, PACKAGES, HistoryFilter()), commits)
+
+
+def test_a_step_of_rounded_values_is_no_larger_than_it_is_known() -> None:
+    """4 ms and 5 ms as printed may have been 4.49 and 4.51 ms."""
+    rows = build_rows(24, rounds=1, noise=0.0)
+    imported = [
+        row | {"backend": "imported", "value": 4.0 if row["session_id"] < "s012" else 5.0}
+        for row in rows
+        if row["copy_number"] == 0 and row["stack"] == "reference"
+    ]
+    history = build_history(imported, PACKAGES, HistoryFilter(absolute=True))
+    (change,) = analyse_history(history).changes.iter_rows(named=True)
+    assert change["verdict"] == "UNDECIDED"
+    assert change["low"] <= 4.49 / 4.51 <= change["high"]
+    exact = [row | {"value": row["value"] + 1e-9} for row in imported]
+    (change,) = analyse_history(build_history(exact, PACKAGES, HistoryFilter(absolute=True))).changes.iter_rows(
+        named=True
+    )
+    assert change["verdict"] == "SLOWER"

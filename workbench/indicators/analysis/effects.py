@@ -28,7 +28,7 @@ from workbench.indicators.analysis.observations import (
     select_clock,
     summarize_load,
 )
-from workbench.indicators.analysis.rounded_values import widen_for_rounding
+from workbench.indicators.analysis.rounded_values import describe_rounding, measure_rounding, widen_interval
 from workbench.indicators.store.archive import Arm, PlannedMetric, Session
 from workbench.indicators.tables import DIMENSIONS, EFFECTS
 from workbench.stats import Interval, decide_beyond, p_beyond, paired_log_ratio, sequential_log_ratio
@@ -361,9 +361,13 @@ def _estimate_other(others: Series, metric: PlannedMetric, session: Session, arm
 def _estimate_rounded(
     series: Series, logs: Sequence[float], metric: PlannedMetric, session: Session, arm: Arm
 ) -> tuple[Interval, str | None]:
-    """The ratio with an interval that allows for rounded values; see `widen_for_rounding`."""
-    base, own = (list(series.get((name, metric.name), {}).values()) for name in (session.baseline, arm.name))
-    return widen_for_rounding(_estimate_interval(logs, session), metric, base, own)
+    """The ratio with an interval that allows for rounded values, and what they may hide, in words."""
+    sides = [list(series.get((name, metric.name), {}).values()) for name in (session.baseline, arm.name)]
+    interval = _estimate_interval(logs, session)
+    if interval.low is None:
+        return interval, None
+    reach = measure_rounding(sides, metric.unit)
+    return widen_interval(interval, reach), describe_rounding(reach, metric)
 
 
 def _list_check_problems(observations: Observations) -> dict[tuple[str, str], tuple[str, ...]]:

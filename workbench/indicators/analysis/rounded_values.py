@@ -1,4 +1,4 @@
-"""Times that were rounded: how far the ratio of two stacks may be off for that, which no number of rounds shows."""
+"""Times that were rounded: how far a ratio may be off for that, which no number of runs shows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from workbench.indicators.store.archive import PlannedMetric
 from workbench.stats import Interval
 
 _UNITS = ("ns", "us", "µs", "ms", "s", "min", "h")
-# Rounding errors of values that spread by more than half of a step even out in their mean.
-_EVENS_OUT = 0.5
+# Rounding errors of values that spread by more than this part of a step even out in their mean.
+EVENS_OUT = 0.5
 
 
 def find_step(values: Sequence[float]) -> float:
@@ -25,32 +25,39 @@ def find_step(values: Sequence[float]) -> float:
     return float(10.0 ** min(0, *(int(exponent) for exponent in exponents)))
 
 
-def widen_for_rounding(
-    interval: Interval, metric: PlannedMetric, base: Sequence[float], arm: Sequence[float]
-) -> tuple[Interval, str | None]:
-    """The interval of a ratio with what rounding may hide, and that in words; null where it is less than the margin.
+def measure_rounding(sides: Sequence[Sequence[float]], unit: str) -> float:
+    """How far the log ratio of positive values may be off for rounding: half a step for each side.
 
-    `base`, `arm`: Values of both sides. Whole numbers count as rounded only with a unit of time: others are counts.
+    Sides whose values spread by more than half a step count nothing. Whole numbers count as rounded only with a unit
+    of time: others are counts.
 
-    Example: 4 ms in every round on both sides may be 3.6 and 4.4 ms.
+    >>> round(measure_rounding([[4.0, 4.0], [5.0, 5.0]], "ms"), 3), measure_rounding([[4.0, 4.0], [5.0, 5.0]], "B")
+    (0.239, 0.0)
     """
-    is_time = metric.unit in _UNITS
-    is_counted = not is_time and all(value == int(value) for value in (*base, *arm))
-    if interval.low is None or interval.high is None or is_counted or min(len(base), len(arm)) < 2:
-        return interval, None
-    step = find_step([*base, *arm])
-    shares = [
-        step / 2 / (sum(values) / len(values)) for values in (base, arm) if _measure_spread(values) < _EVENS_OUT * step
-    ]
-    reach = sum(math.log1p(share) for share in shares)
-    widened = replace(interval, low=interval.low * math.exp(-reach), high=interval.high * math.exp(reach))
-    if math.expm1(reach) <= metric.tolerance:
-        return widened, None
-    words = f"its values are rounded to {step:g}{f' {metric.unit}' if metric.unit else ''}, which hides up to"
-    return widened, f"{words} {100 * math.expm1(reach):.2g} %: print more digits, or measure more work in a run"
+    everything = [value for values in sides for value in values]
+    if unit not in _UNITS and all(value == int(value) for value in everything):
+        return 0.0
+    step = find_step(everything)
+    still = [values for values in sides if values and _measure_spread(values) < EVENS_OUT * step]
+    return sum(-math.log1p(-step / 2 / (sum(values) / len(values))) for values in still)
+
+
+def widen_interval(interval: Interval, reach: float) -> Interval:
+    """The interval of a ratio that may be off by `reach` on the log scale besides."""
+    if not reach or interval.low is None or interval.high is None:
+        return interval
+    return replace(interval, low=interval.low * math.exp(-reach), high=interval.high * math.exp(reach))
+
+
+def describe_rounding(reach: float, metric: PlannedMetric) -> str | None:
+    """What rounding may hide, in words; null where it is within the metric's margin."""
+    share = math.expm1(reach)
+    if share <= metric.tolerance:
+        return None
+    return f"rounded values may hide {100 * share:.2g} %: print more digits, or measure more work in a run"
 
 
 def _measure_spread(values: Sequence[float]) -> float:
-    """Standard deviation."""
+    """Standard deviation; 0 of one value."""
     mean = sum(values) / len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / max(len(values) - 1, 1))

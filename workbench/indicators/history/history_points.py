@@ -17,6 +17,7 @@ from sqlalchemy import and_, func, or_, select
 from workbench.core.data_files import read_text_file
 from workbench.core.errors import InputError
 from workbench.indicators.analysis.observations import Clock
+from workbench.indicators.analysis.rounded_values import measure_rounding
 from workbench.indicators.store.archive import COMMIT_TIME, STANDS_FOR, parse_time
 from workbench.indicators.store.sql_schema import ARM, HARDWARE, OBSERVATION, RUN, SESSION, STACK_PACKAGE
 from workbench.indicators.tables import POINTS
@@ -120,7 +121,7 @@ def collect_points(database: Database, wanted: HistoryFilter) -> History:
         arm = [ARM.c[name] for name in ("arm", "stack", "stack_key", "copy_number", "python", "notes")]
         run = [RUN.c[name] for name in ("round", "indicator_version", "threads", "hardware_key")]
         observation = [
-            OBSERVATION.c[name] for name in ("metric", "value", "other_value", "better", "tolerance", "clock")
+            OBSERVATION.c[name] for name in ("metric", "value", "other_value", "unit", "better", "tolerance", "clock")
         ]
         query = (
             select(*session, *arm, *run, *observation, HARDWARE.c.cpu_model)
@@ -180,7 +181,9 @@ def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]
     with_reference, chosen = _keep_reference(frame.filter(paired), wanted, left_out)
     # Rows of POINTS without series: the ratios to the reference of each session, and the reference's own values.
     base = with_reference.filter(pl.col("arm") == pl.col("baseline"))
-    base_logs = base.select("session_id", "metric", "indicator_version", "round", pl.col("log").alias("base"))
+    base_logs = base.select(
+        "session_id", "metric", "indicator_version", "round", pl.col("log").alias("base"), base_value="value"
+    )
     others = with_reference.filter(pl.col("arm") != pl.col("baseline"))
     pairs = others.join(base_logs, on=["session_id", "metric", "indicator_version", "round"])
     pairs = pairs.with_columns(ratio=pl.col("log") - pl.col("base"))
@@ -236,7 +239,7 @@ def _keep_reference(frame: pl.DataFrame, wanted: HistoryFilter, left_out: Counte
 def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_ROUNDS) -> list[dict[str, Any]]:
     """Mean and standard error over rounds of the logarithms in column `name`, by session, arm and metric.
 
-    Returns: Rows with the columns of the groups, log_ratio, error, rounds and tolerance; groups of fewer than
+    Returns: Rows with the columns of the groups, log_ratio, error, rounds, rounding and tolerance; groups of fewer than
     `min_rounds` rounds are left out.
     """
     by = [*_SESSION, "arm", "stack", "stack_key", "copy_number", "python", "notes"]
@@ -247,8 +250,14 @@ def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_R
         error.alias("error"),
         pl.len().cast(pl.Int64).alias("rounds"),
         pl.col("tolerance").first(),
+        pl.col("unit").first(),
+        *(pl.col(side).alias(f"_{side}") for side in ("value", "base_value") if side in frame.columns),
     )
-    return summary.filter(pl.col("rounds") >= min_rounds).to_dicts()
+    rows = summary.filter(pl.col("rounds") >= min_rounds).to_dicts()
+    for row in rows:
+        sides = [row.pop(side) for side in ("_value", "_base_value") if side in row]
+        row["rounding"] = measure_rounding(sides, row.pop("unit"))
+    return rows
 
 
 def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, str]]) -> pl.DataFrame:

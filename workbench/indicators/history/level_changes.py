@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from workbench.core.tables import Table
+from workbench.indicators.analysis.rounded_values import EVENS_OUT, widen_interval
 from workbench.indicators.history.history_points import FOLLOWED, History
 from workbench.indicators.store.archive import parse_time
 from workbench.indicators.store.sql_queries import parse_since
@@ -83,6 +84,12 @@ class _Series(DividedSeries):
     """
 
     rows: list[dict[str, Any]]
+
+    def measure_rounding(self, start: int, end: int) -> float:
+        """How far the level of these points may be off for rounding, where they spread by less than that."""
+        reaches = [row["rounding"] or 0.0 for row in self.rows[start:end]]
+        reach = sum(reaches) / max(len(reaches), 1)
+        return reach if np.std(self.values[start:end]) < 2 * EVENS_OUT * reach else 0.0
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,8 @@ def _describe_changes(series: _Series, alpha: float) -> Iterator[dict[str, Any]]
         if before is not None:
             edge, degrees = after.start - 0.5, after.end - before.start - 2 - before.is_drift - after.is_drift
             ends = series.fit_line(before, edge), series.fit_line(after, edge)
-            step = _compare_levels(*ends, degrees, 1 - alpha)
+            reach = sum(series.measure_rounding(level.start, level.end) for level in (before, after))
+            step = widen_interval(_compare_levels(*ends, degrees, 1 - alpha), reach)
             row = _build_change(series, STEP, before.end - 1, after.start, step)
             # A drift that begins or ends at the level beside it has no step there.
             if not (before.is_drift or after.is_drift) or row["verdict"] in (FASTER, SLOWER):
@@ -167,6 +175,7 @@ def _describe_changes(series: _Series, alpha: float) -> Iterator[dict[str, Any]]
         if after.is_drift:
             n = after.end - after.start
             drift = _compare_levels((0.0, 0.0), series.estimate_drift(after), n - 2, 1 - alpha)
+            drift = widen_interval(drift, 2 * series.measure_rounding(after.start, after.end))
             row = _build_change(series, DRIFT, after.end - 1, after.start, drift)
             yield row | {"sessions_before": 0, "sessions_after": n}
 
@@ -214,6 +223,8 @@ def _describe_series(series: _Series, alpha: float, compared: _SinceDate | None)
     n_points = final.end - final.start
     degrees = n_points - 1 - final.is_drift
     interval = log_interval(mean, error, degrees, n=n_points, level=1 - alpha, method="") if degrees > 0 else None
+    if interval is not None:
+        interval = widen_interval(interval, series.measure_rounding(final.start, final.end))
     return {
         **{name: last[name] for name in (*_TEXTS, "cpu_model", "threads")},
         "sessions": len(series.values),
@@ -259,7 +270,9 @@ def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
     if final.is_drift and n_since >= MIN_SEGMENT:
         after = series.fit_line(final, final.end - 1)
     degrees = before.end - before.start + len(values[now]) - 2 - before.is_drift
-    return _SinceDate(_compare_levels(series.fit_line(before, split - 1), after, degrees, 1 - alpha), n_since)
+    compared = _compare_levels(series.fit_line(before, split - 1), after, degrees, 1 - alpha)
+    reach = series.measure_rounding(before.start, before.end) + series.measure_rounding(now.start, len(times))
+    return _SinceDate(widen_interval(compared, reach), n_since)
 
 
 def _decide_family(series: list[dict[str, Any]], family: list[Interval | None], history: History) -> None:
