@@ -25,11 +25,11 @@ def find_step(values: Sequence[float]) -> float:
     return float(10.0 ** min(0, *(int(exponent) for exponent in exponents)))
 
 
-def measure_rounding(sides: Sequence[Sequence[float]], unit: str) -> float:
+def measure_rounding(sides: Sequence[Sequence[float]], unit: str, step: float | None = None) -> float:
     """How far the log ratio of positive values may be off for rounding: half a step for each side.
 
     Sides whose values spread by more than half a step count nothing. Whole numbers count as rounded only with a unit
-    of time: others are counts.
+    of time: others are counts. `step`: From more values than these; null: from these alone.
 
     >>> round(measure_rounding([[4.0, 4.0], [5.0, 5.0]], "ms"), 3), measure_rounding([[4.0, 4.0], [5.0, 5.0]], "B")
     (0.239, 0.0)
@@ -37,7 +37,7 @@ def measure_rounding(sides: Sequence[Sequence[float]], unit: str) -> float:
     everything = [value for values in sides for value in values]
     if unit not in _UNITS and all(value == int(value) for value in everything):
         return 0.0
-    step = find_step(everything)
+    step = find_step(everything) if step is None else step
     still = [values for values in sides if values and _measure_spread(values) < EVENS_OUT * step]
     return sum(-math.log1p(-step / 2 / (sum(values) / len(values))) for values in still)
 

@@ -17,7 +17,7 @@ from sqlalchemy import and_, func, or_, select
 from workbench.core.data_files import read_text_file
 from workbench.core.errors import InputError
 from workbench.indicators.analysis.observations import Clock
-from workbench.indicators.analysis.rounded_values import measure_rounding
+from workbench.indicators.analysis.rounded_values import find_step, measure_rounding
 from workbench.indicators.store.archive import COMMIT_TIME, STANDS_FOR, parse_time
 from workbench.indicators.store.sql_schema import ARM, HARDWARE, OBSERVATION, RUN, SESSION, STACK_PACKAGE
 from workbench.indicators.tables import POINTS
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_VALUES = 2_000_000
 MIN_ROUNDS = 2
+# Values of a metric that tell what its values were rounded to.
+MAX_DISTINCT = 200
 KEY_DIGITS = 12
 MIN_COMMIT, MAX_COMMIT_BYTES, MAX_BACKWARDS = 7, 64 << 20, -0.9
 PYTHON = "python"
@@ -254,9 +256,11 @@ def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_R
         *(pl.col(side).alias(f"_{side}") for side in ("value", "base_value") if side in frame.columns),
     )
     rows = summary.filter(pl.col("rounds") >= min_rounds).to_dicts()
+    distinct = frame.group_by("metric").agg(pl.col("value").unique().head(MAX_DISTINCT)).iter_rows()
+    steps = {metric: find_step(values) for metric, values in distinct}
     for row in rows:
         sides = [row.pop(side) for side in ("_value", "_base_value") if side in row]
-        row["rounding"] = measure_rounding(sides, row.pop("unit"))
+        row["rounding"] = measure_rounding(sides, row.pop("unit"), steps[row["metric"]])
     return rows
 
 
