@@ -8,6 +8,7 @@ import pytest
 from tests.indicators.worlds import result, session
 from workbench.indicators.analysis.effects import compare_session
 from workbench.indicators.analysis.observations import build_observations
+from workbench.indicators.analysis.rounded_values import find_step, measure_rounding
 from workbench.indicators.store.archive import inspection_id
 
 
@@ -45,3 +46,10 @@ def test_intervals_cover_the_ratio_before_rounding(noise: float) -> None:
 
 def test_a_clear_difference_is_still_told() -> None:
     assert compare(4.0, 9.0, 1.0, 0.001)["verdict"] == "SLOWER"
+
+
+def test_extreme_values_and_those_below_the_step_of_others_are_measured() -> None:
+    assert find_step([]) == 1.0
+    assert measure_rounding([[1e300, 3e300], [5e-324]], "ms") < 1e-9
+    # A side whose values are smaller than what the others were rounded to.
+    assert measure_rounding([[4.0], [0.3]], "ms", 1.0) == pytest.approx(-np.log1p(-0.125) - np.log1p(-0.5))

@@ -307,7 +307,7 @@ def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iter
                     continue
                 logs = _build_log_ratios(series, metric, session.baseline, arm.name)
                 arm_values = series.get((arm.name, metric.name), {})
-                interval, rounding = _estimate_rounded(series, logs, metric, session, arm)
+                interval, rounding = _estimate_ratio(series, logs, metric, session, arm)
                 yield _EffectRow(
                     case.label,
                     metric,
@@ -355,10 +355,10 @@ def _estimate_other(others: Series, metric: PlannedMetric, session: Session, arm
     if (session.baseline, metric.name) not in others or (arm.name, metric.name) not in others:
         return None
     logs = _build_log_ratios(others, metric, session.baseline, arm.name)
-    return _estimate_rounded(others, logs, metric, session, arm)[0]
+    return _estimate_ratio(others, logs, metric, session, arm)[0]
 
 
-def _estimate_rounded(
+def _estimate_ratio(
     series: Series, logs: Sequence[float], metric: PlannedMetric, session: Session, arm: Arm
 ) -> tuple[Interval, str | None]:
     """The ratio with an interval that allows for rounded values, and what they may hide, in words."""
@@ -367,7 +367,7 @@ def _estimate_rounded(
     if interval.low is None:
         return interval, None
     reach = measure_rounding(sides, metric.unit)
-    return widen_interval(interval, reach), describe_rounding(reach, metric)
+    return widen_interval(interval, reach), describe_rounding(reach, metric.tolerance)
 
 
 def _list_check_problems(observations: Observations) -> dict[tuple[str, str], tuple[str, ...]]:

@@ -27,7 +27,7 @@ Clock = Literal["wall", "cpu"]
 CLOCK_NAMES: dict[str, str] = {"wall": "wall time", "cpu": "CPU time"}
 MEASURED_PART = "measured part"
 WHOLE_RUN = "whole run"
-_PER_S = {"ns": 1e9, "us": 1e6, "µs": 1e6, "ms": 1e3, "s": 1.0, "min": 1 / 60, "h": 1 / 3600}
+PER_S = {"ns": 1e9, "us": 1e6, "µs": 1e6, "ms": 1e3, "s": 1.0, "min": 1 / 60, "h": 1 / 3600}
 _RATES = ("flops", "hz", "qps", "rps", "ops")
 BUSY = 0.1
 """Share of the cores' time from which other processes are named as a cause of wide intervals."""
@@ -48,8 +48,8 @@ def find_cpu_value(metric: PlannedMetric, result: Result) -> tuple[float | None,
     used_s = result.run_cpu_s
     if used_s is None or used_s <= 0 or result.workbench.status != "ok":
         return None, None
-    if metric.unit in _PER_S and metric.better == "lower":
-        return used_s * _PER_S[metric.unit], WHOLE_RUN
+    if metric.unit in PER_S and metric.better == "lower":
+        return used_s * PER_S[metric.unit], WHOLE_RUN
     unit = metric.unit.lower()
     if metric.better == "higher" and (unit.endswith(("/s", *_RATES))):
         return 1 / used_s, WHOLE_RUN
