@@ -80,7 +80,7 @@ def verify_all(out: Path) -> Facts:
             bridged = connect_bridge(spark)
             store = DumpStore(bridged, str(folder))
             rebuilt = rebuild_operator(store, sidecar, (folder / "plan.meta").read_bytes(), bridged)
-            told = output_verification.verify_replay(store, sidecar, rebuilt)
+            told, _ = output_verification.verify_replay(store, sidecar, rebuilt)
             found.setdefault(folder.parent.name, {})[sidecar.operator] = {
                 "passed": told.passed,
                 "row_for_row": told.row_for_row,

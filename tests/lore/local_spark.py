@@ -82,9 +82,9 @@ def verified(spark: SparkSession, folder: Path, **options: Any) -> Verification:
 
     sidecar, found = trust_check.check_trust(folder), connect_bridge(spark)
     store = DumpStore(found, str(folder))
-    return verify_replay(
-        store, sidecar, rebuild_operator(store, sidecar, (folder / "plan.meta").read_bytes(), found), **options
-    )
+    rebuilt = rebuild_operator(store, sidecar, (folder / "plan.meta").read_bytes(), found)
+    verification, _ = verify_replay(store, sidecar, rebuilt, **options)
+    return verification
 
 
 def signed_anew(folder: Path, sidecar: Sidecar) -> None:

@@ -242,7 +242,7 @@ def _replayed(
         found = connect_bridge(child)
         store = DumpStore(found, str(folder))
         rebuilt = rebuild_operator(store, sidecar, (folder / "plan.meta").read_bytes(), found)
-        verification = verify_replay(store, sidecar, rebuilt)
+        verification, _ = verify_replay(store, sidecar, rebuilt)
         record |= {"passed": verification.passed, "row_for_row": verification.row_for_row}
         record |= {"said": "; ".join([verification.answer, *verification.note])}
         if is_root and verification.passed:

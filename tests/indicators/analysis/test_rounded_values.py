@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.indicators.worlds import result, session
-from workbench.indicators.analysis.effects import compare_session
+from tests.indicators.analysis.test_dimension_effects import matrix
+from tests.indicators.worlds import of_values, result, session
+from workbench.indicators.analysis.effects import compare_session, estimate_dimension_effects
 from workbench.indicators.analysis.observations import build_observations
 from workbench.indicators.analysis.rounded_values import find_step, measure_rounding
 from workbench.indicators.store.archive import inspection_id
@@ -42,6 +43,31 @@ def test_intervals_cover_the_ratio_before_rounding(noise: float) -> None:
         row = compare(base, other, 1.0, noise, seed)
         covered.append(float(str(row["low"])) <= base / other <= float(str(row["high"])))
     assert np.mean(covered) >= 0.95
+
+
+def compare_levels(step_ms: float, seed: int, *, noise: float = 0.001) -> tuple[dict[str, object], float]:
+    """The effect of a matrix's level by times that were rounded to a step, and its true ratio."""
+    plan, rng = matrix({"python": ("3.11", "3.12"), "numpy": ("1", "2")}), np.random.default_rng(seed)
+    base_ms, python, numpy = rng.uniform(3, 20), *np.exp(rng.normal(0, 0.3, 2))
+    values = {}
+    for arm in plan.arms:
+        faster = (python if arm.factors["python"] == "3.12" else 1) * (numpy if arm.factors["numpy"] == "2" else 1)
+        times = base_ms / faster * (1 + rng.normal(0, noise, 20))
+        values[arm.name, "Sort"] = [float(value) for value in np.maximum(np.round(times / step_ms), 1) * step_ms]
+    found = estimate_dimension_effects(of_values(plan, values))
+    return found.filter(found["dimension"] == "python").row(0, named=True), float(python)
+
+
+def test_effects_of_levels_allow_for_rounding() -> None:
+    rows = [compare_levels(1.0, seed) for seed in range(100)]
+    assert np.mean([float(str(row["low"])) <= truth <= float(str(row["high"])) for row, truth in rows]) >= 0.95
+    assert not any(row["verdict"] == "SAME" for row, _ in rows)
+    reasons = [str(row["undecided_because"]) for row, _ in rows if row["verdict"] == "UNDECIDED"]
+    assert reasons
+    assert all(reason.startswith("rounded values may hide") for reason in reasons)
+    assert all(row["is_additive"] is not False for row, _ in rows)
+    fine = [compare_levels(1e-4, seed)[0] for seed in range(20)]
+    assert sum(row["verdict"] in ("FASTER", "SLOWER") for row in fine) >= 18
 
 
 def test_a_clear_difference_is_still_told() -> None:

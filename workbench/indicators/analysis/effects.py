@@ -28,7 +28,7 @@ from workbench.indicators.analysis.observations import (
     select_clock,
     summarize_load,
 )
-from workbench.indicators.analysis.rounded_values import describe_rounding, measure_rounding, widen_interval
+from workbench.indicators.analysis.rounded_values import describe_rounding, find_step, measure_rounding, widen_interval
 from workbench.indicators.store.archive import Arm, PlannedMetric, Session
 from workbench.indicators.tables import DIMENSIONS, EFFECTS
 from workbench.stats import Interval, decide_beyond, p_beyond, paired_log_ratio, sequential_log_ratio
@@ -446,6 +446,7 @@ class _Level:
     level: str
     base: str
     interval: Interval | None
+    rounding: str | None
     n_arms: int
     worst: tuple[str, Interval] | None
     reason: str | None
@@ -501,27 +502,45 @@ def _estimate_levels(session: Session, series: Series, metric: PlannedMetric, ar
         len(used), len(columns)
     )
     fitted = _fit_rounds(design, logs) if len(rounds) and len(used) > 1 else None
+    values = [list(series[arm.name, metric.name].values()) for arm in used]
+    step = find_step([value for of_arm in values for value in of_arm])
+    reaches = np.array([measure_rounding([of_arm], metric.unit, step) for of_arm in values])
     for place, (name, level) in enumerate(columns):
         count = sum(arm.factors[name] == level for arm in used)
         reason = _explain_missing(design, place, columns, count, fitted is not None)
-        interval = worst = None
+        interval = worst = rounding = None
         if reason is None and fitted is not None:
-            interval = _estimate_interval(fitted[0][:, place], session)
-            worst = _find_worst_arm(fitted[1], used, (name, level), session)
-        yield _Level(metric, name, level, base.factors[name], interval, count, worst, reason)
+            reach = float(np.abs(fitted.weights[place]) @ reaches)
+            interval = widen_interval(_estimate_interval(fitted.effects[:, place], session), reach)
+            rounding = describe_rounding(reach, metric.tolerance)
+            worst = _find_worst_arm(fitted, used, (name, level), session, reaches)
+        yield _Level(metric, name, level, base.factors[name], interval, rounding, count, worst, reason)
 
 
-def _fit_rounds(design: Floats, logs: Floats) -> tuple[Floats, Floats]:
+@dataclass(frozen=True)
+class _FittedRounds:
+    """The additive model in each round.
+
+    `effects`: Log ratios to the baseline's levels, (rounds, columns); `left`: what the model leaves of each arm,
+    (rounds, arms). Both are sums over the arms' logarithms, with `weights`, (columns, arms), and `left_weights`, (arms,
+    arms).
+    """
+
+    effects: Floats
+    left: Floats
+    weights: Floats
+    left_weights: Floats
+
+
+def _fit_rounds(design: Floats, logs: Floats) -> _FittedRounds:
     """Fit the additive model to each round by least squares.
 
     `design`: (arms, columns). `logs`: Log of how good each value is, (rounds, arms).
-
-    Returns: Effects, (rounds, columns), as log ratios to the baseline's levels; and what is left of each arm, (rounds,
-    arms).
     """
     full = np.hstack([np.ones((len(design), 1)), design])
-    solved = logs @ np.linalg.pinv(full).T
-    return solved[:, 1:], logs - solved @ full.T
+    weights = np.linalg.pinv(full)
+    left_weights = np.eye(len(design)) - full @ weights
+    return _FittedRounds(logs @ weights[1:].T, logs @ left_weights.T, weights[1:], left_weights)
 
 
 def _is_estimable(design: Floats, place: int) -> bool:
@@ -555,22 +574,23 @@ def _explain_missing(
 
 
 def _find_worst_arm(
-    residuals: Floats, arms: Sequence[Arm], column: tuple[str, str], session: Session
+    fitted: _FittedRounds, arms: Sequence[Arm], column: tuple[str, str], session: Session, reaches: Floats
 ) -> tuple[str, Interval] | None:
     """The arm of a level that deviates most from the model, with the ratio by which it does; null if none deviates.
 
-    `residuals`: What the model leaves of the arms, (rounds, arms), as log ratios. `column`: Dimension and level.
+    `column`: Dimension and level. `reaches`: How far the logarithm of each arm's values may be off for rounding.
     The confidence is raised for the number of arms of the level: one that stands out by chance seldom has this
     interval.
     """
     places = [place for place, arm in enumerate(arms) if arm.factors[column[0]] == column[1]]
     # An arm that the model fits by construction (alone in its cell) leaves nothing.
-    places = [place for place in places if np.abs(residuals[:, place]).max() > 1e-9]
+    places = [place for place in places if np.abs(fitted.left[:, place]).max() > 1e-9]
     if not places:
         return None
-    worst = max(places, key=lambda place: abs(float(residuals[:, place].mean())))
+    worst = max(places, key=lambda place: abs(float(fitted.left[:, place].mean())))
     level = 1 - (1 - session.level) / len(places)
-    return arms[worst].name, _estimate_interval(residuals[:, worst], session, level)
+    interval = _estimate_interval(fitted.left[:, worst], session, level)
+    return arms[worst].name, widen_interval(interval, float(np.abs(fitted.left_weights[worst]) @ reaches))
 
 
 def _build_dimension_rows(session: Session, series: Series, levels: Sequence[_Level]) -> Iterator[dict[str, Any]]:
@@ -591,16 +611,15 @@ def _build_dimension_rows(session: Session, series: Series, levels: Sequence[_Le
             control_logs = (
                 [] if control is None else _build_log_ratios(series, level.metric, session.baseline, control.name)
             )
-            reason = judgement.find_obstacle(
-                None if control is None else _estimate_interval(control_logs, session), margin, diluted=False
-            )
+            beside = None if control is None else _estimate_ratio(series, control_logs, level.metric, session, control)
+            reason = judgement.find_obstacle(None if beside is None else beside[0], margin, diluted=False)
             verdict = UNDECIDED if reason else SAME
         if level.interval is not None and level.interval.n < MIN_ROUNDS:
             verdict, reason = UNDECIDED, f"{level.interval.n} rounds, at least {MIN_ROUNDS} are needed"
         if verdict == UNDECIDED and reason is None and level.interval is not None:
             reach = judgement.reach_percent(level.interval)
             width = "none" if reach is None else f"±{judgement.format_percent(reach)}"
-            reason = f"the interval reaches {width}, the margin is {100 * margin:.2g} %"
+            reason = level.rounding or f"the interval reaches {width}, the margin is {100 * margin:.2g} %"
         yield {
             "session_id": session.session_id,
             "metric": level.metric.name,

@@ -35,10 +35,9 @@ def measure_rounding(sides: Sequence[Sequence[float]], unit: str, step: float | 
     >>> round(measure_rounding([[4.0, 4.0], [5.0, 5.0]], "ms"), 3), measure_rounding([[4.0, 4.0], [5.0, 5.0]], "B")
     (0.239, 0.0)
     """
-    everything = [float(value) for values in sides for value in values]
-    if unit not in PER_S and all(value.is_integer() for value in everything):
+    step = find_step([value for values in sides for value in values]) if step is None else step
+    if unit not in PER_S and step >= 1:
         return 0.0
-    step = find_step(everything) if step is None else step
     reach = 0.0
     for values in filter(None, sides):
         mean = sum(values) / len(values)

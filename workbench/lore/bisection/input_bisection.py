@@ -421,7 +421,8 @@ class _Bisection:
         if (local := store.local_path()) is not None:
             sidecar = trust_check.check_trust(local)
             over = rebuild_operator(store, sidecar, self.plan, side.bridge)
-            update["verified"] = output_verification.verify_replay(store, sidecar, over).passed
+            verification, _ = output_verification.verify_replay(store, sidecar, over)
+            update["verified"] = verification.passed
         if left_out := smaller.list_refused_confs():
             note = f"settings that a dump may not contain are skipped; verify it with --conf: {', '.join(left_out)}"
             update["notes"] = [*result.notes, note]

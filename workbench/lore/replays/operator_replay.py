@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from workbench.lore.dumps import bundles
 from workbench.lore.dumps.dump_folder import Sidecar
 from workbench.lore.dumps.dump_store import DumpStore
 from workbench.lore.replays import output_verification, replay_variants, row_differences
+from workbench.lore.replays.output_verification import OperatorRun
 from workbench.lore.replays.replay_variants import (
     HADOOP_PREFIX,
     SERIAL_FILTER,
@@ -227,7 +227,7 @@ class _Replay:
         self._check_replan()
         plain = self._build_variant("replay" if not self.options.is_comparison else "A", self.options.confs_a, "spark")
         first = plain.make()
-        verification = output_verification.verify_replay(
+        verification, run = output_verification.verify_replay(
             self.store, self.sidecar, first, tolerance=self.options.tolerance
         )
         result = ReplayResult(
@@ -241,10 +241,10 @@ class _Replay:
             plans={plain.name: _format_plan(first)},
             notes=list(verification.note),
         )
-        if verification.n_found is None:
+        if run is None or verification.n_found is None:
             return result
         return (
-            self._compare_variants(plain, first, settings, result)
+            self._compare_variants(plain, first, run, settings, result)
             if self.options.is_comparison
             else self._measure_variants([plain], result)
         )
@@ -318,7 +318,12 @@ class _Replay:
         return result.model_copy(update=timing_documents | {"profile": written, "notes": notes})
 
     def _compare_variants(
-        self, plain: ReplayVariant, first: RebuiltOperator, settings: ComparedSettings, result: ReplayResult
+        self,
+        plain: ReplayVariant,
+        first: RebuiltOperator,
+        verified: OperatorRun,
+        settings: ComparedSettings,
+        result: ReplayResult,
     ) -> ReplayResult:
         other = self._build_variant("B", self.options.confs_b, self.options.engine)
         second = other.make()
@@ -344,7 +349,10 @@ class _Replay:
             )
             first, second = plain.make(), other.make()
         try:
-            comparison, notes, durations_s = self._find_differences(first, second)
+            is_verified = verified.is_whole and not self.options.replan
+            run_a = verified if is_verified else output_verification.run_operator(first)
+            run_b = output_verification.run_operator(second)
+            comparison, notes = self._find_differences(first, run_a, run_b)
         except Exception as error:  # noqa: BLE001 - A succeeded, so a failure of B is the result
             failure = describe_failure(error)
             notes = [*result.notes, f"B failed: {failure}"]
@@ -358,12 +366,10 @@ class _Replay:
             result.plans.update(A=_format_plan(first), B=_format_plan(second))
             joins = [" and ".join(list_join_names(operator.plan, operator.bridge)) for operator in (first, second)]
             result.notes.append(f"both sides are planned anew over the dumped rows: A is {joins[0]}, B is {joins[1]}")
-        other = replace(other, accelerated=accelerated)
-        sides = [
-            replace(side, earlier_run_s=duration_s)
-            for side, duration_s in zip((plain, other), durations_s, strict=True)
-        ]
-        measured = self._measure_variants(sides, result)
+        # The verified run was the first of this JVM: however long it took, it has warmed up nothing.
+        plain = plain if is_verified else replace(plain, earlier_run_s=run_a.duration_s)
+        other = replace(other, accelerated=accelerated, earlier_run_s=run_b.duration_s)
+        measured = self._measure_variants([plain, other], result)
         return measured.model_copy(update={"answer": _format_comparison(measured)})
 
     def _describe_replanned(self, settings: Mapping[str, str]) -> str:
@@ -374,31 +380,21 @@ class _Replay:
         return describe_plan_shape(over.plan)
 
     def _find_differences(
-        self, first: RebuiltOperator, second: RebuiltOperator
-    ) -> tuple[dict[str, Any], list[str], list[float]]:
-        """Compare the rows of both variants: the comparison, its notes, and seconds of either run."""
-        frames, prints, durations_s = [], [], []
-        for operator in (first, second):
-            frames.append(
-                row_differences.number_columns(
-                    operator.bridge.quiet_bridge(), operator.output_rdd(), operator.attributes
-                )
-            )
-        for frame in frames:
-            begun = time.perf_counter()
-            prints.append(row_differences.merge_prints(row_differences.fingerprint_partitions(frame)))
-            durations_s.append(time.perf_counter() - begun)
+        self, first: RebuiltOperator, run_a: OperatorRun, run_b: OperatorRun
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Compare the rows of both variants: the comparison, and its notes."""
+        prints = [row_differences.merge_prints(run.prints) for run in (run_a, run_b)]
         equal = prints[0] == prints[1]
         apart, within = RowDifferences(), None
         notes: list[str] = []
         if not equal:
-            with row_differences.carry_frame(frames[1], first.bridge.quiet_bridge()) as other:
+            with row_differences.carry_frame(run_b.frame, first.bridge.quiet_bridge()) as other:
                 within, notes = self._compare_within_tolerance(
-                    frames[0], other, max(fingerprint.n_rows for fingerprint in prints)
+                    run_a.frame, other, max(fingerprint.n_rows for fingerprint in prints)
                 )
                 if within is None:
                     names = [str(attribute.name()) for attribute in first.attributes]
-                    apart = row_differences.find_first_differences(frames[0], other, names=names)
+                    apart = row_differences.find_first_differences(run_a.frame, other, names=names)
         comparison = {
             "equal": equal or within is not None,
             "n_a": prints[0].n_rows,
@@ -409,7 +405,7 @@ class _Replay:
             "differing_values": list(apart.values),
             "tolerance": within,
         }
-        return comparison, notes, durations_s
+        return comparison, notes
 
     def _compare_within_tolerance(
         self, first: DataFrame, second: DataFrame, n_rows: int

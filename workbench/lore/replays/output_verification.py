@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -109,10 +110,23 @@ class Verification:
         )
 
 
+@dataclass(frozen=True)
+class OperatorRun:
+    """One run of an operator: its rows, their fingerprints by the partitions that the dump has, and its seconds.
+
+    `is_whole`: Whether each of its partitions ran.
+    """
+
+    frame: DataFrame
+    prints: Mapping[int, PartitionPrint]
+    is_whole: bool
+    duration_s: float
+
+
 def verify_replay(
     folder: DumpStore, sidecar: Sidecar, rebuilt: RebuiltOperator, *, tolerance: float | None = None
-) -> Verification:
-    """Run the operator once and compare its output with the sidecar.
+) -> tuple[Verification, OperatorRun | None]:
+    """Run the operator once and compare its output with the sidecar; the run is null where it failed.
 
     `tolerance`: Relative difference up to which floats are equal; needs a dump with kept output. Null compares bit
     for bit, but for operators that add up floats (`row_differences.choose_tolerance`).
@@ -125,35 +139,42 @@ def verify_replay(
             do="dump again with --keep-output-rows at least as large as the output",
         )
     try:
-        frame, prints = _run_operator(sidecar, rebuilt, expected)
+        run = _run_dumped_partitions(sidecar, rebuilt, expected)
     except Exception as error:  # noqa: BLE001 - failures are compared, too
         failure = describe_failure(error)
         wanted = sidecar.output.error
         if wanted is not None and (wanted.error_class, wanted.message) != (failure.error_class, failure.message):
             failure = _find_same_failure(sidecar, rebuilt) or failure
-        return _compare_failure(sidecar, failure)
+        return _compare_failure(sidecar, failure), None
     if sidecar.output.error is not None:
         wanted = sidecar.output.error
         note = f"the original failed with {wanted.error_class}, and the replay did not fail"
-        return Verification(False, None, sidecar.output.compared_with, None, None, note=(note,))
-    compared = _compare_prints(folder, sidecar, frame, expected, prints, tolerance)
-    return compared if compared.passed else _check_repeatable(compared, sidecar, rebuilt, expected, prints)
+        return Verification(False, None, sidecar.output.compared_with, None, None, note=(note,)), run
+    compared = _compare_prints(folder, sidecar, run, expected, tolerance)
+    return compared if compared.passed else _check_repeatable(compared, sidecar, rebuilt, expected, run), run
 
 
-def _run_operator(
+def _run_dumped_partitions(
     sidecar: Sidecar, rebuilt: RebuiltOperator, expected: Mapping[int, PartitionPrint]
-) -> tuple[DataFrame, dict[int, PartitionPrint]]:
-    """Run the operator: its rows, and their fingerprints by the partitions that the dump has."""
-    rdd = rebuilt.output_rdd()
-    n_partitions = int(rdd.getNumPartitions())
+) -> OperatorRun:
+    n_partitions = int(rebuilt.output_rdd().getNumPartitions())
     # A union of inputs that Spark knows to be partitioned alike has fewer partitions in the query than alone: then
     # all of them are compared. With an expected error, all dumped partitions run.
     is_whole = len(expected) == sidecar.output.n_partitions != n_partitions
     numbers = None if is_whole or sidecar.output.error is not None else sorted(expected)
-    if numbers is not None and len(numbers) < n_partitions:
-        rdd = rebuilt.bridge.prune_partitions(rdd, numbers)
+    return run_operator(rebuilt, numbers)
+
+
+def run_operator(rebuilt: RebuiltOperator, numbers: Sequence[int] | None = None) -> OperatorRun:
+    """Run an operator: all of its partitions, or those with these numbers of the original ones."""
+    rdd = rebuilt.output_rdd()
+    is_whole = True
+    if numbers is not None and len(numbers) < int(rdd.getNumPartitions()):
+        rdd, is_whole = rebuilt.bridge.prune_partitions(rdd, numbers), False
     frame = number_columns(rebuilt.bridge.quiet_bridge(), rdd, rebuilt.attributes)
-    return frame, fingerprint_partitions(frame, numbers)
+    begun = time.perf_counter()
+    prints = fingerprint_partitions(frame, numbers)
+    return OperatorRun(frame, prints, is_whole, time.perf_counter() - begun)
 
 
 def _check_repeatable(
@@ -161,14 +182,14 @@ def _check_repeatable(
     sidecar: Sidecar,
     rebuilt: RebuiltOperator,
     expected: Mapping[int, PartitionPrint],
-    prints: Mapping[int, PartitionPrint],
+    run: OperatorRun,
 ) -> Verification:
     """Run the operator once more: if the rows differ again, its output does not depend on its inputs alone."""
     try:
-        _, again = _run_operator(sidecar, rebuilt.copy_plan(), expected)
+        again = _run_dumped_partitions(sidecar, rebuilt.copy_plan(), expected)
     except Exception as error:  # noqa: BLE001 - fails now and then: not repeatable either
         return replace(compared, repeatable=False, note=(*compared.note, f"it failed when run again: {error}"[:500]))
-    return replace(compared, repeatable=merge_prints(again) == merge_prints(prints))
+    return replace(compared, repeatable=merge_prints(again.prints) == merge_prints(run.prints))
 
 
 def _find_same_failure(sidecar: Sidecar, rebuilt: RebuiltOperator) -> OperatorFailure | None:
@@ -204,15 +225,15 @@ def _compare_failure(sidecar: Sidecar, failure: OperatorFailure) -> Verification
 def _compare_prints(
     folder: DumpStore,
     sidecar: Sidecar,
-    frame: DataFrame,
+    run: OperatorRun,
     expected: Mapping[int, PartitionPrint],
-    prints: Mapping[int, PartitionPrint],
     tolerance: float | None,
 ) -> Verification:
     """Compare the fingerprints of the original and the replayed output, by partition.
 
     Where they differ and the dump kept its rows, these are compared within the tolerance, and the first ones shown.
     """
+    frame, prints = run.frame, run.prints
     wanted, actual = merge_prints(expected), merge_prints(prints)
     passed = wanted == actual
     row_for_row = dict(expected) == dict(prints)

@@ -233,8 +233,7 @@ def recipes(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one's file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the scheduler recipes: how each is found or started, and which objects its workloads need in "
-    "addition to pods."""
+    """List the scheduler recipes: how each is found or started, and which objects its workloads need beside pods."""
     from workbench.console.finish import finish_command
     from workbench.console.tables import format_table
     from workbench.core.errors import ConfigError
