@@ -8,7 +8,8 @@ large queries: nearly all of it are tasks, as in the logs of most clusters; the 
 the whole process, as a user meets it. Neither the JVM tool nor pandas hashes its input: ours is measured without
 hashing, and with it. Memory is the peak of the proportional set size (PSS) summed over all processes of the command,
 read every 20 ms in runs of their own that come first, which warm up and are not timed (reading it costs both sides
-time).
+time). Beside the times stand two floors, which no such reader goes below: one process that decodes the lines and
+keeps nothing, and the tables built and written from values in memory.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SAMPLE = Path(__file__).parents[1] / "data" / "samples" / "eventlogs" / "tpch_sf
 SAMPLE_S = 0.02
 OURS, ONE, HASHED = "2 processes", "1 process", "2 processes, with sha256"
 JVM, JVM_LARGE, PANDAS = "JVM profiling tool, -Xmx1g", "JVM profiling tool, -Xmx8g", "json and pandas"
+FLOORS = {"decode": "floor: the lines decoded, 1 process", "write": "floor: the tables written, 1 process"}
 LARGE = "100 tasks a stage"
 SHAPES = {"many small queries": 1, LARGE: 50}
 BARS = {  # of large queries
@@ -75,6 +77,24 @@ def run(command: list[str], out: Path, *, weigh: bool) -> dict[str, float]:
     return {"peak_mb": peak[0] / 1e6} if weigh else {"wall_s": wall_s}
 
 
+def list_floors(log: Path, out: Path) -> dict[str, shape.Measure]:
+    """The floors' sides by name; what is written is what our side once made in `out`."""
+    subprocess.run(commands(log, out, {})[OURS], check=True, stdout=subprocess.DEVNULL)
+
+    def decode() -> dict[str, float]:
+        begin = time.perf_counter()
+        run_floor("decode", log)
+        return {"wall_s": time.perf_counter() - begin}
+
+    return {FLOORS["decode"]: decode, FLOORS["write"]: lambda: {"wall_s": run_floor("write", out / "tables")}}
+
+
+def run_floor(what: str, place: Path) -> float:
+    """The figure that `eventlog_floor` prints."""
+    command = [sys.executable, "-m", "bench.eventlog_floor", what, str(place)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
 def _watch(root: psutil.Process, peak: list[float]) -> None:
     while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
         total = 0
@@ -101,7 +121,8 @@ def measured(log: Path, gb: float, kind: str, trials: int, jvm: bool) -> list[Ro
     with tempfile.TemporaryDirectory() as scratch:
         large, out = Path(scratch) / "large_eventlog", Path(scratch) / "out"  # the JVM tool passes over names with .log
         replicate(content(log), large, int(gb * 1e9), SHAPES[kind])
-        versions = {JVM: peer.PACKAGE, JVM_LARGE: peer.PACKAGE, PANDAS: f"pandas {metadata.version('pandas')}"}
+        versions = dict.fromkeys(FLOORS.values(), "reference")
+        versions |= {JVM: peer.PACKAGE, JVM_LARGE: peer.PACKAGE, PANDAS: f"pandas {metadata.version('pandas')}"}
         rows = []
         for quantity, unit, names, heap in (
             ("peak_mb", "MB", (OURS, JVM_LARGE), {JVM_LARGE: "8g"}),
@@ -109,7 +130,11 @@ def measured(log: Path, gb: float, kind: str, trials: int, jvm: bool) -> list[Ro
         ):
             made = commands(large, out, heap if jvm else {})
             weigh = quantity == "peak_mb"
-            sides = {name: partial(run, made[name], out, weigh=weigh) for name in names if name in made}
+            sides: dict[str, shape.Measure] = {
+                name: partial(run, made[name], out, weigh=weigh) for name in names if name in made
+            }
+            if not weigh:
+                sides |= list_floors(large, Path(scratch) / "kept")
             found = shape.alternating(sides, trials)
             what = f"a log of {gb:g} GB, {kind}: " + ("peak memory" if unit == "MB" else "wall time")
             for side in sides:

@@ -10,6 +10,7 @@ has no exponent. Memory is the largest of the process and its children.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -149,18 +150,95 @@ def prepare_fleet(folder: Path, size: int) -> list[str]:
     return [sys.executable, str(script), str(logs), "2", str(size)]
 
 
+def _write_load_result(folder: Path, *, levels: int, requests: int) -> Path:
+    """The result of vllm's client: so many requests at each of so many rates."""
+    path = folder / "result.jsonl"
+    with path.open("w") as file:
+        for level in range(1, levels + 1):
+            rate = 20.0 * level / levels
+            document = {
+                "backend": "openai-chat", "endpoint_type": "openai-chat", "num_prompts": requests,
+                "request_rate": rate, "burstiness": 1.0, "max_concurrency": None, "request_throughput": rate,
+                "completed": requests, "failed": 0, "input_lens": [100] * requests, "output_lens": [41] * requests,
+                "ttfts": (0.1 + np.arange(requests) % 7 / 100).tolist(), "itls": [[0.02] * 40] * requests,
+                "errors": [""] * requests, "start_times": (np.arange(requests) / rate).tolist(),
+            }  # fmt: skip
+            file.write(json.dumps(document) + "\n")
+    return path
+
+
 def prepare_requests(folder: Path, size: int) -> list[str]:
     """The import of a load test's result by its requests."""
-    document = {
-        "backend": "openai-chat", "endpoint_type": "openai-chat", "num_prompts": size, "request_rate": 20.0,
-        "burstiness": 1.0, "max_concurrency": None, "request_throughput": 20.0, "completed": size, "failed": 0,
-        "input_lens": [100] * size, "output_lens": [41] * size,
-        "ttfts": (0.1 + np.arange(size) % 7 / 100).tolist(), "itls": [[0.02] * 40] * size, "errors": [""] * size,
-        "start_times": (np.arange(size) / 20).tolist(),
-    }  # fmt: skip
-    path = folder / "result.json"
-    path.write_text(json.dumps(document))
+    path = _write_load_result(folder, levels=1, requests=size)
     return workbench("sizing", "import", path, "--gpus", "1", "--out", OUT)
+
+
+def prepare_levels(folder: Path, size: int) -> list[str]:
+    """The import of a load test's result by its levels, 50 requests each."""
+    path = _write_load_result(folder, levels=size, requests=50)
+    return workbench("sizing", "import", path, "--gpus", "1", "--out", OUT)
+
+
+def prepare_estimate(folder: Path, size: int) -> list[str]:
+    """How many GPUs, from four levels, by the requests of each."""
+    path = _write_load_result(folder, levels=4, requests=size)
+    command = workbench("sizing", "import", path, "--gpus", "1", "--goal", "p95<=2", "--out", folder / "sweeps")
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    (sweep,) = (found.parent for found in (folder / "sweeps").rglob("sweep.json"))
+    return workbench("sizing", "estimate", sweep, "--target-rate", "100")
+
+
+def prepare_rounds(folder: Path, size: int) -> list[str]:
+    """What a session of six stacks recommends, by its rounds."""
+    return _recommend(folder, n_arms=6, n_rounds=size)
+
+
+def prepare_arms(folder: Path, size: int) -> list[str]:
+    """What a session of ten rounds recommends, by its stacks."""
+    return _recommend(folder, n_arms=size, n_rounds=10)
+
+
+def _recommend(folder: Path, *, n_arms: int, n_rounds: int) -> list[str]:
+    from tests.indicators.worlds import on_disk, session
+
+    plan, rng = session([f"stack {place}" for place in range(n_arms)]), np.random.default_rng(1)
+    values = {(arm.name, "Sort"): rng.lognormal(3, 0.02, n_rounds).tolist() for arm in plan.arms}
+    return workbench("indicators", "recommend", on_disk(folder / "session", plan, values), "--out", OUT)
+
+
+def prepare_replay(folder: Path, size: int) -> list[str]:
+    """A join of two tables replayed alone and verified, by its rows."""
+    return _dump_join(folder, n_rows=size, n_partitions=4)
+
+
+def prepare_partitions(folder: Path, size: int) -> list[str]:
+    """A join of 200,000 rows replayed alone and verified, by its partitions."""
+    return _dump_join(folder, n_rows=200_000, n_partitions=size)
+
+
+def _dump_join(folder: Path, *, n_rows: int, n_partitions: int) -> list[str]:
+    import polars as pl
+
+    from workbench.lore.config import NotebookConfig, format_operator_id
+    from workbench.lore.spark_bridge.query_runs import build_plan_table, choose_operator
+    from workbench.lore.spark_bridge.query_sources import OpenQuery
+
+    tables, rng = folder / "tables", np.random.default_rng(1)
+    tables.mkdir()
+    keys = rng.integers(0, n_rows, n_rows)
+    pl.DataFrame({"k": keys, "v": rng.random(n_rows)}).write_parquet(tables / "sales.parquet")
+    pl.DataFrame({"k": np.arange(n_rows), "name": np.arange(n_rows) % 97}).write_parquet(tables / "products.parquet")
+    config = NotebookConfig(
+        query_file=str(folder / "query.sql"),
+        data_folder=str(tables),
+        confs=[f"spark.sql.shuffle.partitions={n_partitions}", "spark.sql.adaptive.coalescePartitions.enabled=false"],
+    )
+    Path(config.query_file).write_text("SELECT /*+ MERGE(products) */ * FROM sales JOIN products USING (k)")
+    with contextlib.closing(OpenQuery(config)) as query:
+        assert query.tree is not None
+        chosen = choose_operator(build_plan_table(query.tree))
+        dump, _ = query.dump_operator(format_operator_id(chosen.lore_id, None), folder / "dump")
+    return workbench("lore", "verify", dump)
 
 
 def prepare_series(folder: Path, size: int) -> list[str]:
@@ -273,6 +351,12 @@ JOBS = (
     Job("what-if-executors", "speedup", "executors", 20, prepare_executors),
     Job("fleet-logs", "speedup", "logs", 4, prepare_fleet),
     Job("import-requests", "sizing", "requests", 500, prepare_requests),
+    Job("import-levels", "sizing", "levels", 5, prepare_levels),
+    Job("estimate-requests", "sizing", "requests a level", 100, prepare_estimate),
+    Job("recommend-rounds", "indicators", "rounds", 10, prepare_rounds),
+    Job("recommend-stacks", "indicators", "stacks", 3, prepare_arms),
+    Job("replay-rows", "lore", "rows", 50_000, prepare_replay),
+    Job("replay-partitions", "lore", "partitions", 4, prepare_partitions),
     Job("import-series", "indicators", "series", 10, prepare_series),
     Job("analysis-pods", "scaletest", "pods", 1000, prepare_pods),
     Job("plan-workloads", "scaletest", "workloads", 1000, prepare_plan),

@@ -3,8 +3,9 @@
 The events between the first and the last SQL execution, job, stage and task are written again and again, every id
 (execution, job, stage, task, accumulator) moved behind the highest one so far and every time stamp moved by the
 application's span: one application that ran the same work N times. With `tasks` above 1 each task becomes so many, as
-if the data had been cut into as many more partitions; what the stage's end says stays that of the first. Compressed,
-the result is far smaller than a real log of its size, since it repeats itself: benchmarks read it plain.
+if the data had been cut into as many more partitions, and an executor has as many more cores; what the stage's end says
+stays that of the first. Compressed, the result is far smaller than a real log of its size, since it repeats itself:
+benchmarks read it plain.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def replicate(content: bytes, target: Path, size_bytes: int, tasks: int = 1, at_
         event["Timestamp"] for event in events if event["Event"].endswith("ApplicationStart")
     )
     with target.open("wb") as file:
-        file.writelines(orjson.dumps(event) + b"\n" for event in head)
+        file.writelines(orjson.dumps(_widened(event, tasks)) + b"\n" for event in head)
         rounds = 0
         while rounds < at_least or file.tell() < size_bytes:
             for event in repeated:
@@ -60,6 +61,12 @@ def replicate(content: bytes, target: Path, size_bytes: int, tasks: int = 1, at_
         for event in ends:
             file.write(orjson.dumps(event | {"Timestamp": event["Timestamp"] + (rounds - 1) * span_ms}) + b"\n")
     return rounds
+
+
+def _widened(event: dict[str, Any], tasks: int) -> dict[str, Any]:
+    """An executor with so many times its cores, since so many more tasks run at once; other events as they are."""
+    info = event.get("Executor Info")
+    return event | {"Executor Info": info | {"Total Cores": info["Total Cores"] * tasks}} if info else event
 
 
 def _multiplied(event: dict[str, Any], tasks: int) -> Iterator[dict[str, Any]]:

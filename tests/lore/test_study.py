@@ -60,7 +60,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
 
 def test_the_join_of_the_sample_is_picked_dumped_and_verified(live: Study) -> None:
     assert (live.result.operator.split()[0], live.verdict, live.reasons) == ("SortMergeJoin", "valid", ())
-    assert "the same 120,000 rows, row for row" in live.answer
+    assert "the same 120,000 rows, row for row" in live.details[0]
     assert live.notes[0].startswith("Chosen: of 4 joins and aggregates that can be dumped")
     assert live.check()["holds"].all()
 
@@ -89,7 +89,7 @@ def test_a_dump_that_is_there_needs_no_query_and_a_bundle_neither(live: Study, t
     found = build_study(given, run_folder.start_run("lore", tmp_path / "runs"))
     assert (found.verdict, found.plan, found.build_picker()) == ("valid", None, None)
     assert found.check()["holds"].all()
-    assert "PASS" in found.answer
+    assert found.details[0].startswith("PASS (recomputed): SortMergeJoin")
 
 
 def test_a_changed_dump_is_invalid_and_says_which_file(live: Study, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_query_that_fails_is_replayed_where_it_fails(live: Study, tmp_path: Pa
     given = config(query_file=str(query), confs=[*CONFS, "spark.sql.ansi.enabled=true"], repeat=0)
     found = build_study(given, run_folder.start_run("lore", tmp_path / "runs"))
     assert found.plan is None
-    assert (found.verdict, "the same error" in found.answer) == ("valid", True)
+    assert (found.verdict, "the same error" in found.details[0]) == ("valid", True)
     assert "DIVIDE_BY_ZERO" in found.notes[0]
     found.close()
 

@@ -55,8 +55,8 @@ PATIENT = SchedulerRecipe(
     },
 )
 _BACKOFF_S = 1.1
-# Kueue answers a change after a moment, and its pods only then reach the scheduler.
-_KUEUE_LOOKS, _KUEUE_LOOK_S = 4, 0.06
+# Kueue answers a change after a moment, and its pods only then reach the scheduler; gangs are tried as wholes.
+_SLOW_LOOKS, _SLOW_LOOK_S = 4, 0.06
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,9 @@ class Question:
 class SteppedCluster:
     """A local cluster whose time is ours."""
 
-    def __init__(self, cluster: LocalCluster, api: Connection, namespace: str, *, has_kueue: bool) -> None:
-        self.cluster, self.api, self.namespace, self._has_kueue = cluster, api, namespace, has_kueue
+    def __init__(self, cluster: LocalCluster, api: Connection, namespace: str, kind: str) -> None:
+        self.cluster, self.api, self.namespace = cluster, api, namespace
+        self._has_kueue, self._has_gangs = kind == "quota", kind == "gang"
         self.now_s, self._settled_at_s = 0.0, 0.0
         self.booked: dict[str, Booked] = {}
         self.pods: list[dict[str, Any]] = []
@@ -182,7 +183,9 @@ class SteppedCluster:
 
     async def settle(self) -> None:
         """Wait until the schedulers are done, and book what they placed."""
-        looks, pause_s = (_KUEUE_LOOKS, _KUEUE_LOOK_S) if self._has_kueue else (_LEAST_LOOKS, _LOOK_S)
+        # Of pods that have ended, or came, the schedulers learn a moment later.
+        is_quick = not self._has_kueue and not self._has_gangs
+        looks, pause_s = (_LEAST_LOOKS, _LOOK_S) if is_quick else (_SLOW_LOOKS, _SLOW_LOOK_S)
         same, before = 0, ""
         while same < looks:
             await asyncio.sleep(pause_s)
@@ -206,7 +209,12 @@ class SteppedCluster:
         url = self.cluster.metrics[PATIENT.name]
         async with self.api.session.get(url, ssl=False, headers=self.api.target.headers()) as answer:
             look = parse_look((await answer.read()).decode())
-        return not any(look[PENDING, queue].value for queue in ("active", "backoff") if (PENDING, queue) in look)
+        n_active, n_backing_off = (
+            look[PENDING, queue].value if (PENDING, queue) in look else 0 for queue in ("active", "backoff")
+        )
+        # A gang that does not fit never leaves the back-off queue: it is tried again thousands of times a second.
+        is_tried = self._has_gangs and all(_read_state(pod)[2] for pod in self.pods)
+        return not n_active and (not n_backing_off or is_tried)
 
     async def _has_kueue_seen(self) -> bool:
         """Does Kueue know each pod that waits? One that is like another without quota gets no condition of its own."""
@@ -333,7 +341,7 @@ async def play_timeline(
         if timeline.kind == "quota":
             await create_local_queues(api, namespace, {"red", "blue"})
             await wait_for_queues(api, namespace)
-        stepped = SteppedCluster(cluster, api, namespace, has_kueue=timeline.kind == "quota")
+        stepped = SteppedCluster(cluster, api, namespace, timeline.kind)
         position = 0
         while position < len(arrivals):
             if len(questions) == len(asked) and all(

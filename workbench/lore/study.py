@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -172,8 +173,8 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
     for path in list_query_files(config):
         run.add_input(path)
     say("starting Spark and running the query …")
-    opened = OpenQuery(config)
-    try:
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(contextlib.closing(OpenQuery(config)))
         plan = build_plan_table(opened.tree) if opened.tree is not None else None
         # Choose the operator to dump and the reason for it: the parameter's, or the one picked from the plan.
         if plan is None:
@@ -183,20 +184,20 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
         else:
             picked = choose_operator(plan)
             ids, reason = format_operator_id(picked.lore_id, config.partition), picked.reason
+        # The query's times are taken: the other Spark may start beside the dump.
+        session = stack.enter_context(LoreSession())
+        session.start_spark(engine=config.engine)
         say(f"dumping {ids or 'the operator that fails'} …")
         folder, notes = opened.dump_operator(ids, dump_location(config, run))
         if renderer.is_headless():
             # Frees memory and cores for the replay.
             opened.close()
         say("replaying it in a fresh process …")
-        session = None if renderer.is_headless() else LoreSession()
-        result = _replay_place(folder, config, session=session)
-    except BaseException:
-        opened.close()
-        raise
-    return Study(
-        config, run, result, plan, reason, tuple(notes), None if renderer.is_headless() else opened, replays=session
-    )
+        study = Study(config, run, _replay_place(folder, config, session=session), plan, reason, tuple(notes))
+        if not renderer.is_headless():
+            study = replace(study, query=opened, replays=session)
+            stack.pop_all()
+        return study
 
 
 def _replay_place(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -26,6 +27,15 @@ def test_a_refusal_is_told_and_the_session_goes_on_until_it_is_closed(tmp_path: 
         session.verify(tmp_path / "none")
 
 
+def test_spark_starts_before_it_is_needed_and_its_answer_is_not_that_of_the_next_question(tmp_path: Path) -> None:
+    with LoreSession() as session:
+        session.start_spark(master="local[1]", driver_memory="1g")
+        session.start_spark(driver_memory="none")
+        for _ in range(2):
+            with pytest.raises(InputError, match=r"(?s)lore replay was refused.*there is no dump"):
+                session.verify(tmp_path / "none")
+
+
 def test_the_answer_to_a_question_that_was_interrupted_is_not_taken_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,7 +43,12 @@ def test_the_answer_to_a_question_that_was_interrupted_is_not_taken_for_the_next
     command = [sys.executable, "-c", silent]
     monkeypatch.setattr(lore_session, "ChildProcess", lambda _, **options: ChildProcess(command, **options))
     session = LoreSession()
-    with pytest.raises(KeyboardInterrupt):
-        session.verify(tmp_path)
+    # A Spark of an earlier test leaves a handler of its own.
+    left = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            session.verify(tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, left)
     with pytest.raises(RunFailedError, match="the session has ended"):
         session.verify(tmp_path)

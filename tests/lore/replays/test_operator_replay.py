@@ -108,7 +108,7 @@ def test_a_bundle_is_replayed_with_two_sets_of_settings(dumps: Dumps, tmp_path: 
     bundle = write_bundle(dumps.join, tmp_path / "join.zip", max_bytes=1 << 30).path
     key = "spark.sql.codegen.wholeStage"
     sides = ("--a", f"{key}=true", "--b", f"{key}=false")
-    done = lore_command("replay", bundle, *ENGINE, "--repeat", "2", *sides)
+    done = lore_command("replay", bundle, *ENGINE, "--repeat", "2", "--wide", *sides)
     assert done.returncode == 0, done.stderr
     assert "PASS (recomputed): 230 rows" in done.stdout
     assert "A and B gave the same rows: 230 and 230" in done.stdout

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import typer
 
-from workbench.console.finish import JsonFlag
-from workbench.console.options import ModelCommand, build_group
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import ModelCommand, OptionValues, build_group, take_options_from
 from workbench.lore.commands.bisect import bisect
 from workbench.lore.commands.inspect import bundle, inspect
+from workbench.lore.commands.lore_options import REPLAY_FLAGS
 from workbench.lore.commands.replay import replay, verify
 from workbench.lore.commands.run import run
 
@@ -25,9 +26,9 @@ _END_WORDS = ("quit", "exit")
 def session(as_json: JsonFlag = False) -> None:
     """Keep one Spark for many replays: each line that you type is a command, such as verify dumps/q/loreId-9.
 
-    Commands are replay, verify, run, bisect, inspect and bundle with their options; help shows them, quit ends the
-    session. Each has settings of its own; another engine, master or memory starts another Spark. With --json each line
-    gives one line: exit_code, document (of the command's own --json) and message.
+    Commands are replay, verify, run, bisect, inspect and bundle with their options, and start, which only starts Spark;
+    help shows them, quit ends the session. Each has settings of its own; another engine, master or memory starts
+    another Spark. With --json each line gives one line: exit_code, document (of the command's own --json) and message.
 
     Example: echo 'verify dumps/q/loreId-9' | workbench lore session
     """
@@ -40,6 +41,21 @@ def session(as_json: JsonFlag = False) -> None:
             worst = max(worst, code)
     if not sys.stdin.isatty() and not as_json:
         raise typer.Exit(worst)
+
+
+@take_options_from(
+    "workbench.lore.replays.operator_replay:VariantOptions",
+    "confs engine master driver_memory",
+    {"confs": REPLAY_FLAGS["confs"]},
+    defaults="model",
+)
+def start(option_values: OptionValues, as_json: JsonFlag = False) -> None:
+    """Start Spark now, so that the next command with the same of these options does not wait for it."""
+    from workbench.console.terminal import print_text
+    from workbench.lore.replays.operator_replay import VariantOptions, start_spark
+
+    with start_spark(option_values.build_model(VariantOptions)) as spark:
+        finish_command(lambda: print_text(f"Spark {spark.version} runs"), {"spark": spark.version}, as_json=as_json)
 
 
 def _read_lines(*, is_quiet: bool) -> Iterator[list[str]]:
@@ -66,7 +82,7 @@ def _run_words(words: list[str]) -> int:
     from workbench.core.errors import WorkbenchError
 
     commands = build_group("Commands of a session, one a line; quit ends it.")
-    for command in (replay, verify, run, bisect):
+    for command in (replay, verify, run, bisect, start):
         commands.command(cls=ModelCommand)(command)
     for plain in (inspect, bundle):
         commands.command()(plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import polars as pl
 
 from workbench.core.child_process import ChildProcess
 from workbench.core.errors import InputError, RunFailedError, WorkbenchError
-from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
+from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult, VariantOptions
 from workbench.lore.replays.operator_runs import RunOptions, RunResult, write_changed_rows
 from workbench.lore.replays.replay_outcome import build_command, child_environment
 
@@ -37,6 +38,7 @@ class LoreSession:
             max_line_bytes=MAX_ANSWER_BYTES,
             is_detached=True,
         )
+        self._n_unanswered = 0
 
     def __enter__(self) -> Self:
         return self
@@ -46,6 +48,11 @@ class LoreSession:
     ) -> None:
         """End the session."""
         self.close()
+
+    def start_spark(self, **options: Any) -> None:
+        """Have Spark start now, and do not wait for it: confs, engine, master, driver_memory of `ReplayOptions`."""
+        self._child.write_stdin(shlex.join(build_command("start", None, options, VariantOptions)) + "\n")
+        self._n_unanswered += 1
 
     def replay(self, folder: str | Path, **options: Any) -> ReplayResult:
         """`lore.replay` in this session: options are the fields of `ReplayOptions`."""
@@ -107,7 +114,12 @@ class LoreSession:
     def _ask(self, words: list[str]) -> Any:
         """Send a command to the session's process and return its JSON document."""
         try:
-            line = self._child.ask(shlex.join(words).replace("\n", " "))
+            self._child.write_stdin(shlex.join(words).replace("\n", " ") + "\n")
+            # What fails at the start fails again now.
+            for _ in range(self._n_unanswered):
+                self._child.wait_for_line(lambda _: True, timeout_s=math.inf)
+            self._n_unanswered = 0
+            line = self._child.wait_for_line(lambda _: True, timeout_s=math.inf)
         except WorkbenchError:
             found = self._child.stderr_text[-2000:] or None
             raise RunFailedError("the session has ended", found=found, do="start another one") from None

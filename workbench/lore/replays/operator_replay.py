@@ -171,6 +171,18 @@ class OpenDump:
     spark: SparkSession
 
 
+def start_spark(options: VariantOptions) -> contextlib.AbstractContextManager[SparkSession]:
+    """A session as a replay with these options needs it; inside `keep_session` its Spark stays for the next one."""
+    settings = {
+        "spark.driver.memory": options.driver_memory,
+        **{key: value for key, value in options.confs.items() if key.startswith(HADOOP_PREFIX)},
+        **engine_settings(options.engine),
+    }
+    return replay_session.fresh_session(
+        master=options.master, settings=settings, also_allowed=SERIAL_FILTER.get(options.engine, "")
+    )
+
+
 @contextlib.contextmanager
 def open_dump(folder: str, options: ReplayOptions, *, report: ReportLine) -> Iterator[OpenDump]:
     """Check a dump and start a session for it; temporary files and the session end with the context.
@@ -184,11 +196,6 @@ def open_dump(folder: str, options: ReplayOptions, *, report: ReportLine) -> Ite
     """
     folder = bundles.strip_file_scheme(folder)
     is_remote = "://" in folder
-    settings = {
-        "spark.driver.memory": options.driver_memory,
-        **{key: value for key, value in options.confs.items() if key.startswith(HADOOP_PREFIX)},
-        **engine_settings(options.engine),
-    }
 
     def check_dump(path: Path) -> Sidecar:
         return bundles.restrict_to_partition(
@@ -199,11 +206,7 @@ def open_dump(folder: str, options: ReplayOptions, *, report: ReportLine) -> Ite
         if not is_remote:
             local = stack.enter_context(bundles.open_local_dump(folder))
             sidecar = check_dump(local)
-        spark = stack.enter_context(
-            replay_session.fresh_session(
-                master=options.master, settings=settings, also_allowed=SERIAL_FILTER.get(options.engine, "")
-            )
-        )
+        spark = stack.enter_context(start_spark(options))
         if is_remote:
             local = stack.enter_context(bundles.copy_dump(DumpStore(connect_bridge(spark), folder)))
             sidecar = check_dump(local)

@@ -80,8 +80,8 @@ def child_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
 
 
-def build_command(verb: str, folder: str, options: Mapping[str, Any], model: type[BaseModel]) -> list[str]:
-    """Words of `workbench lore VERB FOLDER` with these options, which are fields of a model."""
+def build_command(verb: str, folder: str | None, options: Mapping[str, Any], model: type[BaseModel]) -> list[str]:
+    """Words of `workbench lore VERB [FOLDER]` with these options, which are fields of a model."""
     if unknown := sorted(set(options) - set(model.model_fields)):
         raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(model.model_fields))
     # Turn options into command-line arguments; mappings become FLAG KEY=VALUE, false and null values are left out.
@@ -98,7 +98,7 @@ def build_command(verb: str, folder: str, options: Mapping[str, Any], model: typ
             arguments.append(f"--{name}")
         elif value is not None and value is not False:
             arguments += [f"--{name.replace('_', '-')}", str(value)]
-    return [verb, folder, *arguments]
+    return [verb, *([] if folder is None else [folder]), *arguments]
 
 
 @dataclass(frozen=True)

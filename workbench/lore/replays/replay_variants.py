@@ -417,8 +417,9 @@ def measure_variants(
 def _warm_up(sides: Sequence[ReplayVariant], scanned: Mapping[str, RebuiltOperator], repeat: int) -> None:
     """Run scans and operators without timing: the JVM compiles code in the first runs, which take more CPU time."""
     begun = time.perf_counter()
-    runs_operator = repeat > FIRST_LOOK_RUNS
-    for _ in range(WARM_UP_TURNS if runs_operator else min(repeat, 1)):
+    # Of two sides, one may have run once more than the other before.
+    runs_operator = repeat > FIRST_LOOK_RUNS or len(sides) == 2
+    for _ in range(WARM_UP_TURNS if repeat > FIRST_LOOK_RUNS else min(repeat, 1)):
         for side in sides:
             scan_inputs(scanned[side.name])
             if runs_operator and side.earlier_run_s < WARM_UP_S:
