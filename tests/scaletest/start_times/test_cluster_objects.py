@@ -116,6 +116,16 @@ def test_rules_and_what_is_not_simulated() -> None:
     assert workload.unread == ("affinity to other pods", "volume claims")
 
 
+@pytest.mark.parametrize(
+    ("gate", "unread"), [("kueue.x-k8s.io/admission", ()), ("example.com/license", ("scheduling gates",))]
+)
+def test_the_gate_of_a_quota_is_simulated_and_others_are_not(gate: str, unread: tuple[str, ...]) -> None:
+    (workload,) = build_state(
+        make_objects(make_pod("a", spec={"schedulingGates": [{"name": gate}]})), now_s=NOW_S
+    ).workloads
+    assert workload.unread == unread
+
+
 def test_what_waits_for_kueue_has_pods_before_they_are_made() -> None:
     template = {"spec": make_pod("x")["spec"]}
     suspended = {

@@ -20,7 +20,7 @@ from workbench.scaletest.start_times.node_room import NodeTable
 from workbench.scaletest.start_times.virtual_cluster import Outcome, VirtualCluster
 
 
-def play(state: ClusterState, lasts_s: dict[str, float], *, watched: int | None = None) -> Outcome:
+def play(state: ClusterState, lasts_s: dict[str, float], *, watched: int | None = None, seed: int = 0) -> Outcome:
     """The future of a state whose workloads last so long from their start on."""
     workloads = list(state.workloads)
     table = NodeTable(state, [pod for one in workloads for pod in one.pods])
@@ -28,7 +28,7 @@ def play(state: ClusterState, lasts_s: dict[str, float], *, watched: int | None 
     def rest_s(workload: WorkloadState, age_s: float) -> float:
         return lasts_s.get(workload.name.partition("/")[2], math.inf) - age_s
 
-    return VirtualCluster(state, table, workloads, rest_s, np.random.default_rng(0), watched=watched).run()
+    return VirtualCluster(state, table, workloads, rest_s, np.random.default_rng(seed), watched=watched).run()
 
 
 def test_a_pod_waits_until_its_node_has_room() -> None:
@@ -81,6 +81,22 @@ def test_a_gang_starts_whole_or_not() -> None:
     # Pods alone take the first node that is free, and the gang waits for two.
     assert outcome.starts_s[3] == 300
     assert outcome.starts_s[2] == 800
+
+
+def test_gangs_that_wait_come_after_single_pods_and_any_of_them_may_be_first() -> None:
+    state = make_state(
+        make_workload("a", 8, created_s=-100, node="n0"),
+        make_workload("old", 4, pods=2, created_s=-60, is_gang=True),
+        make_workload("new", 4, pods=2, created_s=-50, is_gang=True),
+        make_workload("pod", 8, created_s=-10),
+    )
+    lasts_s = {"a": 200, "pod": 300, "old": 1000, "new": 1000}
+    outcomes = [play(state, lasts_s, seed=seed).starts_s for seed in range(40)]
+    assert {starts_s[3] for starts_s in outcomes} == {100}
+    assert {(starts_s[1], starts_s[2]) for starts_s in outcomes} == {(400, 1400), (1400, 400)}
+    # One that fits as it comes starts at once, whatever waits.
+    alone = make_state(make_workload("large", 8, pods=2, created_s=-60, is_gang=True), make_workload("b", 4, pods=2))
+    assert play(alone, {}).starts_s == [None, 0]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """A cluster's schedulers in virtual time: kube-scheduler by pods or gangs, and Kueue before it.
 
 Waiting pods are tried in order of priority, then of their arrival, whenever something ends or comes; what does not fit
-is passed over. What has a higher priority takes the place of what has a lower one where that makes room. Scheduling
-itself takes no time: beside jobs of minutes it is little.
+is passed over. What has a higher priority takes the place of what has a lower one where that makes room. A gang that
+did not fit when it came stays in the back-off queue, where it is tried again and again once no other pod is left to
+try: so gangs come after single pods, and one of them is as likely as another. Scheduling itself takes no time: beside
+jobs of minutes it is little.
 
-Source: kube-scheduler's documentation of its queue and of preemption. Not simulated: backoff, affinity between pods,
+Source: kube-scheduler's documentation of its queue and of preemption; gangs as Kubernetes 1.36 was seen to place them
+(tests/worlds/start_worlds.py). Not simulated: backoff, affinity between pods,
 topology spread, volumes, claims of devices, disruption budgets; gangs do not preempt.
 """
 
@@ -49,7 +52,12 @@ class _Unit:
     """What is placed at once: one pod, or all pods of a gang. `key`: Its place in the scheduler's queue."""
 
     pods: list[VirtualPod]
-    key: tuple[int, float, int]
+    key: tuple[int, float, float, int]
+
+    @property
+    def is_gang(self) -> bool:
+        """Are several pods placed at once?"""
+        return len(self.pods) > 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ class VirtualCluster:
         keeps_nodes: bool = False,
         explain: Callable[[NodeRoom, Sequence[int]], str] | None = None,
     ) -> None:
-        self.table, self.room = table, NodeRoom(table, random)
+        self.table, self.room, self._random = table, NodeRoom(table, random), random
         self._state, self._workloads, self._rest_s = state, list(workloads), rest_s
         self._created_s = [workload.created_s for workload in workloads]
         self._keeps_nodes = keeps_nodes
@@ -301,12 +309,13 @@ class VirtualCluster:
         for group in [pods] if workload.is_gang else [[pod] for pod in pods]:
             shapes = tuple(pod.shape for pod in group)
             need = _Need(shapes, workload.priority, workload.preempts and len(group) == 1)
-            unit = _Unit(group, (-workload.priority, order_s, next(self._count)))
+            unit = _Unit(group, (0, -workload.priority, order_s, next(self._count)))
             bisect.insort(self._waiting.setdefault(need, []), unit, key=lambda one: one.key)
 
     def _schedule(self, at_s: float) -> None:
         """Let in and place what can be; what was evicted for it is tried after it."""
         self._admit_claims(at_s)
+        self._mix_gangs(at_s)
         refused: set[_Need] = set()
         while (need := self._find_next(refused)) is not None:
             unit = self._waiting[need][0]
@@ -325,6 +334,20 @@ class VirtualCluster:
         elif self._explain is not None and at_s >= self._look_s:
             self._book_wait(at_s, self._find_reason())
             self._look_s = at_s + LOOK_SHARE * max(0.0, at_s)
+
+    def _mix_gangs(self, at_s: float) -> None:
+        """Gangs that came before are tried last, and in any order; in a replay, in that of their recorded starts."""
+        for units in self._waiting.values():
+            if not units or not units[0].is_gang:
+                continue
+            for unit in units:
+                index = unit.pods[0].workload
+                if self._created_s[index] >= at_s:
+                    continue
+                started_s = self._workloads[index].started_s
+                place = (math.inf if started_s is None else started_s) if self._keeps_nodes else self._random.random()
+                unit.key = (1, place, *unit.key[2:])
+            units.sort(key=lambda unit: unit.key)
 
     def _find_next(self, refused: set[_Need]) -> _Need | None:
         """Of the needs that may be met, that whose first unit is first in the queue."""
