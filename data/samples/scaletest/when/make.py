@@ -6,6 +6,7 @@ SIMULATED: drawn jobs, placed by the workbench's own virtual cluster. No cluster
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from workbench.scaletest.start_times.cluster_state import (
     write_state,
 )
 from workbench.scaletest.start_times.node_room import NodeTable
-from workbench.scaletest.start_times.virtual_cluster import VirtualCluster
+from workbench.scaletest.start_times.virtual_cluster import VirtualCluster, VirtualPod
 
 HERE = Path(__file__).parent
 HOUR_S, SPAN_S = 3600.0, 86_400.0
@@ -50,6 +51,18 @@ spec:
 """
 
 
+class RecordedCluster(VirtualCluster):
+    """A virtual cluster that keeps the nodes of each workload's pods, as a record does."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.places: dict[int, list[int]] = {}
+        super().__init__(*arguments, **options)
+
+    def _occupy(self, pod: VirtualPod, node: int) -> None:
+        super()._occupy(pod, node)
+        self.places.setdefault(pod.workload, []).append(node)
+
+
 def main() -> None:
     """Draw the day, let the virtual cluster place it, and write both files."""
     draw = np.random.default_rng(20261130)
@@ -64,12 +77,11 @@ def main() -> None:
     workloads, lasts_s = draw_jobs(draw)
     table = NodeTable(ClusterState(moment="", nodes=nodes), [pod for one in workloads for pod in one.pods])
     state = ClusterState(moment="", nodes=nodes)
-    cluster = VirtualCluster(state, table, workloads, lambda one, _: lasts_s[one.name], draw, now_s=-SPAN_S)
+    cluster = RecordedCluster(state, table, workloads, lambda one, _: lasts_s[one.name], draw, now_s=-SPAN_S)
     starts_s = cluster.run(0.0).starts_s
-    places: dict[str, list[str]] = {}
-    for number, node in enumerate(nodes):
-        for pod in cluster.list_running(number):
-            places.setdefault(workloads[pod.workload].name, []).append(node.name)
+    places = {
+        workloads[index].name: [nodes[number].name for number in numbers] for index, numbers in cluster.places.items()
+    }
     day = ClusterState(
         moment="2026-11-30T12:00:00+00:00",
         span_s=SPAN_S,
