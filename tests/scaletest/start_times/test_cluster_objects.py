@@ -117,12 +117,20 @@ def test_rules_and_what_is_not_simulated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "unread"), [("kueue.x-k8s.io/admission", ()), ("example.com/license", ("scheduling gates",))]
+    ("gates", "annotations", "unread"),
+    [
+        # Kueue's topology holds every pod that waits for quota, also where none is asked for.
+        (["kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"], {}, ()),
+        (["example.com/license"], {}, ("scheduling gates",)),
+        ([], {"kueue.x-k8s.io/podset-required-topology": "rack"}, ("Kueue's topology",)),
+    ],
 )
-def test_the_gate_of_a_quota_is_simulated_and_others_are_not(gate: str, unread: tuple[str, ...]) -> None:
-    (workload,) = build_state(
-        make_objects(make_pod("a", spec={"schedulingGates": [{"name": gate}]})), now_s=NOW_S
-    ).workloads
+def test_gates_of_a_quota_are_simulated_and_others_are_not(
+    gates: list[str], annotations: dict[str, str], unread: tuple[str, ...]
+) -> None:
+    pod = make_pod("a", spec={"schedulingGates": [{"name": gate} for gate in gates]})
+    pod["metadata"]["annotations"] = annotations
+    (workload,) = build_state(make_objects(pod), now_s=NOW_S).workloads
     assert workload.unread == unread
 
 

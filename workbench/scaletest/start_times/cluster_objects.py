@@ -33,7 +33,9 @@ from workbench.scaletest.start_times.cluster_state import (
 
 Json = dict[str, Any]
 _KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
-_KUEUE_GATE = "kueue.x-k8s.io/admission"
+# Kueue holds pods by gates of its own until they have quota.
+_KUEUE_PREFIX = "kueue.x-k8s.io/"
+_TOPOLOGIES = tuple(f"{_KUEUE_PREFIX}podset-{kind}-topology" for kind in ("required", "preferred"))
 _FORBIDDING = ("NoSchedule", "NoExecute")
 _ENDED = ("Succeeded", "Failed")
 _SERVICES = ("ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Node")
@@ -143,7 +145,7 @@ def read_job(document: Json, state: ClusterState, *, where: str, namespace: str 
         preempts=priority.preempts and spec.get("preemptionPolicy") != "Never",
         scheduler=str(spec.get("schedulerName") or DEFAULT_SCHEDULER),
         queue=None if queue is None else find_queue(str(queue), home, state),
-        unread=_list_unread(spec),
+        unread=_list_unread(spec, pod.get("metadata") or {}),
     )
 
 
@@ -248,7 +250,7 @@ def _read_rules(spec: Json) -> NodeRules:
     )
 
 
-def _list_unread(spec: Json) -> tuple[str, ...]:
+def _list_unread(spec: Json, metadata: Json) -> tuple[str, ...]:
     """Rules of a pod that narrow where it may go and are not simulated."""
     affinity = spec.get("affinity") or {}
     required = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -262,8 +264,10 @@ def _list_unread(spec: Json) -> tuple[str, ...]:
         "resource claims": bool(spec.get("resourceClaims")),
         "volume claims": any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or []),
         "fields of nodes": any(term.get("matchFields") for term in _list_terms(spec)),
-        # Kueue's own goes with the quota, which is simulated.
-        "scheduling gates": any(gate.get("name") != _KUEUE_GATE for gate in spec.get("schedulingGates") or []),
+        "scheduling gates": any(
+            not str(gate.get("name")).startswith(_KUEUE_PREFIX) for gate in spec.get("schedulingGates") or []
+        ),
+        "Kueue's topology": any(name in (metadata.get("annotations") or {}) for name in _TOPOLOGIES),
     }
     return tuple(name for name, is_there in found.items() if is_there)
 
@@ -317,11 +321,12 @@ def _read_waiting(body: Json, key: tuple[str, str], queue: str, now_s: float) ->
     pods: list[PodState] = []
     unread: tuple[str, ...] = ()
     for part in spec.get("podSets") or []:
-        pod_spec = (part.get("template") or {}).get("spec") or {}
+        template = part.get("template") or {}
+        pod_spec = template.get("spec") or {}
         pods += [PodState(requests=template_pods.sum_requests(pod_spec), rules=_read_rules(pod_spec))] * int(
             part.get("count", 1)
         )
-        unread += _list_unread(pod_spec)
+        unread += _list_unread(pod_spec, template.get("metadata") or {})
     return WorkloadState(
         name="/".join(key),
         family=find_family(*key),
@@ -389,7 +394,7 @@ def _build_workload(
         queue=None if queue is None else local_queues.get(f"{namespace}/{queue}"),
         limit_s=spec.get("activeDeadlineSeconds"),
         is_endless=_find_owner(pod)[0] in _SERVICES,
-        unread=_list_unread(spec),
+        unread=_list_unread(spec, metadata),
     )
 
 
