@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import shutil
 import subprocess
 import sys
@@ -34,6 +33,14 @@ FACTOR, AREA = 10, "sizing"
 # A time that grows by less says nothing of its exponent.
 MIN_GROWTH = 0.05
 BAR = Bar("value", at_most=1.15)
+# A small process in between: the largest memory of a child counts what its parent had when it was forked.
+_STARTER = """
+import json, resource, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3]))
+sys.exit(code)
+"""
 OUT = "OUT"
 """In a command: a folder that is new in each trial."""
 Prepare = Callable[[Path, int], list[str]]
@@ -293,9 +300,9 @@ def prepare_starts(folder: Path, size: int) -> list[str]:
     return workbench("scaletest", "when", job, "--state", state, "--run-time", "all=2h..8h", "--no-arrivals")
 
 
-def prepare_job_classes(folder: Path, size: int) -> list[str]:
-    """A capacity plan by its classes of jobs."""
-    jobs = [f"jobs-{place} applications='tpch spark*' gpus=1 pods=2 per_hour=2 hours=8-18" for place in range(size)]
+def prepare_day_jobs(folder: Path, size: int) -> list[str]:
+    """A capacity plan by the jobs of an hour, in four classes."""
+    jobs = [f"jobs-{place} applications='tpch spark*' gpus=1 pods=2 per_hour={size} hours=8-18" for place in range(4)]
     plan = folder / "plan.yaml"
     plan.write_text(json.dumps({"jobs": jobs}))
     return workbench("capacity", "plan", "-f", plan, "--speedup", "sample:capacity/speedup", "--out", OUT)
@@ -361,7 +368,7 @@ JOBS = (
     Job("analysis-pods", "scaletest", "pods", 1000, prepare_pods),
     Job("plan-workloads", "scaletest", "workloads", 1000, prepare_plan),
     Job("when-nodes", "scaletest", "nodes", 5, prepare_starts),
-    Job("capacity-jobs", "capacity", "classes of jobs", 2, prepare_job_classes),
+    Job("capacity-jobs", "capacity", "jobs of a class an hour", 2, prepare_day_jobs),
     Job("runs-list", "runs", "runs", 100, prepare_listing),
     Job("runs-history", "runs", "runs", 100, prepare_run_history),
     Job("gallery-runs", "runs", "runs", 100, prepare_gallery),
@@ -374,15 +381,15 @@ def run_once(command: list[str], folder: Path) -> dict[str, float]:
     shutil.rmtree(out, ignore_errors=True)
     argv = [str(out) if part == OUT else part for part in command]
     begin = time.perf_counter()
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=Path(__file__).parents[1])
-    assert process.stderr is not None
-    said = process.stderr.read()
-    _, status, used = os.wait4(process.pid, 0)
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTER, *argv], capture_output=True, cwd=Path(__file__).parents[1], check=False
+    )
     wall_s = time.perf_counter() - begin
     # 1 is an answer, too: that nothing can be known of it.
-    if (code := os.waitstatus_to_exitcode(status)) not in (0, 1):
-        raise RuntimeError(f"exit code {code}: {said.decode(errors='replace').strip()[-300:]}")
-    return {"wall_s": wall_s, "cpu_s": used.ru_utime + used.ru_stime, "memory_mb": used.ru_maxrss / 1e3}
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"exit code {done.returncode}: {done.stderr.decode(errors='replace').strip()[-300:]}")
+    cpu_s, memory_mb = json.loads(done.stdout)
+    return {"wall_s": wall_s, "cpu_s": cpu_s, "memory_mb": memory_mb}
 
 
 def estimate_exponent(values: Sequence[float | None], factor: float) -> float | None:

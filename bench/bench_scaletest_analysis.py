@@ -79,20 +79,20 @@ def _read(folder: Path) -> None:
 
 
 def _work(folder: Path) -> None:
-    from workbench.scaletest import charts
     from workbench.scaletest.analysis.raw_tables import write_raw_tables
-    from workbench.scaletest.analysis.run_analysis import RESULT_BUILDERS, analyse_run
+    from workbench.scaletest.analysis.run_analysis import analyse_run
+    from workbench.scaletest.charts import run_charts
 
     write_raw_tables(folder)
     found = analyse_run(folder)
-    for _, made in RESULT_BUILDERS:
-        made(found)
+    for _ in found.iterate_results():
+        pass
     for drawn in (
-        charts.chart_steps(found.quantiles),
-        charts.chart_shares(found.shares),
-        charts.chart_flow(found.flow),
-        charts.chart_ramp(found.ramp),
-        charts.chart_gpus(found.gpus),
+        run_charts.chart_steps(found.quantiles),
+        run_charts.chart_time_shares(found.shares),
+        run_charts.chart_flow(found.flow),
+        run_charts.chart_ramp(found.ramp),
+        run_charts.chart_gpus(found.gpus),
     ):
         drawn.to_json()
 

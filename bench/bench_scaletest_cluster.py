@@ -21,7 +21,7 @@ from tests.scaletest.conftest import unique
 from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes
 from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
 
-MADE = re.compile(r"(\d+) simulated nodes made in ([\d.]+) s")
+MADE = re.compile(r"(\d+) simulated nodes created in ([\d.]+) s")
 BARS = {"up_s": Bar("value", at_most=15), "create_s": Bar("value", at_most=3), "down_s": Bar("value", at_most=5)}
 
 
