@@ -37,7 +37,7 @@ ALL = (
     Headline("sizing-engine", "sizing", ("bench_sizing_engine",), 2),
     Headline("sizing-http", "sizing", ("bench_sizing_http",), 2, repeats=False),
     Headline("sizing-peers", "sizing", ("bench_sizing_peers",), 15, only_named=True),
-    Headline("sizing-truth", "sizing", ("bench_sizing_truth", "--seeds", "20"), 25, repeats=False, only_named=True),
+    Headline("sizing-truth", "sizing", ("bench_sizing_truth", "--seeds", "5"), 5, repeats=False),
     Headline("copies", "indicators", ("bench_indicators_copies", "--sessions", "1"), 2, repeats=False),
     Headline("runs", "indicators", ("bench_indicators_overhead",), 1.3),
     Headline("worlds", "indicators", (*_WORLDS, "--only", "the bar", "alone"), 0.5, repeats=False),
