@@ -114,12 +114,11 @@ class LoreSession:
     def _ask(self, words: list[str]) -> Any:
         """Send a command to the session's process and return its JSON document."""
         try:
-            self._child.write_stdin(shlex.join(words).replace("\n", " ") + "\n")
-            # What fails at the start fails again now.
+            # What fails at the start fails again with the command.
             for _ in range(self._n_unanswered):
                 self._child.wait_for_line(lambda _: True, timeout_s=math.inf)
             self._n_unanswered = 0
-            line = self._child.wait_for_line(lambda _: True, timeout_s=math.inf)
+            line = self._child.ask(shlex.join(words).replace("\n", " "))
         except WorkbenchError:
             found = self._child.stderr_text[-2000:] or None
             raise RunFailedError("the session has ended", found=found, do="start another one") from None

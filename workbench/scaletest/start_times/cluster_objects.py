@@ -32,9 +32,9 @@ from workbench.scaletest.start_times.cluster_state import (
 )
 
 Json = dict[str, Any]
-_KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
-# Kueue holds pods by gates of its own until they have quota.
+# Kueue holds pods by gates of its own, with this prefix, until they have quota.
 _KUEUE_PREFIX = "kueue.x-k8s.io/"
+_KUEUE_GROUP = f"{_KUEUE_PREFIX}pod-group-name"
 _TOPOLOGIES = tuple(f"{_KUEUE_PREFIX}podset-{kind}-topology" for kind in ("required", "preferred"))
 _FORBIDDING = ("NoSchedule", "NoExecute")
 _ENDED = ("Succeeded", "Failed")

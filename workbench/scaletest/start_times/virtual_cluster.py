@@ -7,8 +7,8 @@ try: so gangs come after single pods, and one of them is as likely as another. S
 jobs of minutes it is little.
 
 Source: kube-scheduler's documentation of its queue and of preemption; gangs as Kubernetes 1.36 was seen to place them
-(tests/worlds/start_worlds.py). Not simulated: backoff, affinity between pods,
-topology spread, volumes, claims of devices, disruption budgets; gangs do not preempt.
+(tests/worlds/start_worlds.py). Not simulated: backoff of single pods, affinity between pods, topology spread, volumes,
+claims of devices, disruption budgets; gangs do not preempt.
 """
 
 from __future__ import annotations
@@ -49,15 +49,14 @@ class VirtualPod:
 
 @dataclass(eq=False)
 class _Unit:
-    """What is placed at once: one pod, or all pods of a gang. `key`: Its place in the scheduler's queue."""
+    """What is placed at once: one pod, or all pods of a gang.
+
+    `key`: Its place in the scheduler's queue: whether it is a gang that waited, its place among those (else its
+    priority, negated), when it came to the queue, and a number.
+    """
 
     pods: list[VirtualPod]
     key: tuple[int, float, float, int]
-
-    @property
-    def is_gang(self) -> bool:
-        """Are several pods placed at once?"""
-        return len(self.pods) > 1
 
 
 @dataclass(frozen=True)
@@ -336,17 +335,16 @@ class VirtualCluster:
             self._look_s = at_s + LOOK_SHARE * max(0.0, at_s)
 
     def _mix_gangs(self, at_s: float) -> None:
-        """Gangs that came before are tried last, and in any order; in a replay, in that of their recorded starts."""
-        for units in self._waiting.values():
-            if not units or not units[0].is_gang:
+        """Gangs that waited are tried last, and in any order; in a replay, in that of their recorded starts."""
+        for need, units in self._waiting.items():
+            if len(need.shapes) == 1 or need.shapes in self._stuck:
                 continue
             for unit in units:
-                index = unit.pods[0].workload
-                if self._created_s[index] >= at_s:
-                    continue
-                started_s = self._workloads[index].started_s
-                place = (math.inf if started_s is None else started_s) if self._keeps_nodes else self._random.random()
-                unit.key = (1, place, *unit.key[2:])
+                _, _, order_s, number = unit.key
+                if order_s < at_s:
+                    started_s = self._workloads[unit.pods[0].workload].started_s
+                    recorded_s = math.inf if started_s is None else started_s
+                    unit.key = (1, recorded_s if self._keeps_nodes else self._random.random(), order_s, number)
             units.sort(key=lambda unit: unit.key)
 
     def _find_next(self, refused: set[_Need]) -> _Need | None:
