@@ -13,8 +13,10 @@ import pytest
 from tests.eventlog.conftest import local_spark
 from tests.fakes import eventlogs as made
 from tests.fakes.eventlogs import plan
+from workbench.eventlog.column_slices import Rows, join_slices
 from workbench.eventlog.listener_events import Plan
-from workbench.eventlog.plan_graph import MAX_NODES, PlanNode, build_columns, build_graph, pack_plan, unpack_plan
+from workbench.eventlog.plan_columns import PlanCollector, PlanColumns
+from workbench.eventlog.plan_graph import MAX_NODES, PlanNode, build_graph
 from workbench.eventlog.reader import read_event_logs
 
 
@@ -110,19 +112,43 @@ def test_a_plan_too_deep_to_decode_costs_its_own_line_only(tmp_path: Path) -> No
     assert facts.sql_executions["n_plan_versions"].to_list() == [1, 0]
 
 
-def test_packed_plans_come_back_whole() -> None:
+def collect(*plans: tuple[int, dict[str, Any]]) -> PlanColumns:
+    collector = PlanCollector()
+    assert [collector.add_plan(sql_id, msgspec.convert(tree, Plan)) for sql_id, tree in plans] == list(
+        range(len(plans))
+    )
+    return collector.list_columns()
+
+
+def values(rows: Rows, name: str) -> list[Any]:
+    column = rows.coded[name]
+    return [column.values[code] for code in column.codes]
+
+
+def test_a_plan_comes_back_whole_from_among_others() -> None:
     tree = plan("Filter", children=[plan("Scan", metrics={7: "rows"}, metadata={"Format": "Parquet"})])
-    columns = build_columns(nodes(tree), set())
-    assert unpack_plan(pack_plan(columns)) == columns
-    assert (columns.names, columns.depths, columns.parent_ids) == (["Filter", "Scan"], [0, 1], [[], [0]])
-    assert (columns.accumulator_ids, columns.metadata) == ([[], [7]], [None, {"Format": "Parquet"}])
+    columns = collect((1, plan("Sort")), (1, tree))
+    for found in (columns.list_plans()[1], columns.list_plans()[1].copy()):
+        rows = join_slices([found.nodes])
+        assert values(rows, "name") == ["Filter", "Scan"]
+        assert rows.numbers["depth"].tolist() == [0, 1]
+        assert (values(rows, "parents"), values(rows, "accumulators")) == ([(), (0,)], [(), (7,)])
+        assert values(rows, "metadata") == [None, {"Format": "Parquet"}]
+        metrics = join_slices([found.metrics])
+        assert (metrics.numbers["id"].tolist(), [name for name, _ in values(metrics, "kind")]) == ([7], ["rows"])
+    assert columns.list_plans()[1].copy().nodes.rows.coded["name"].values == ["Filter", "Scan"], "Sort is left out"
+
+
+def test_a_text_is_kept_once_a_query_and_never_shared_by_two() -> None:
+    columns = collect((1, plan("Filter", "a > 1")), (1, plan("Filter", "a > 1")), (2, plan("Filter", "a > 1")))
+    assert columns.nodes.coded["text"].codes.tolist() == [0, 0, 1]
+    assert columns.nodes.coded["name"].codes.tolist() == [0, 0, 0]
 
 
 def test_a_metric_is_described_by_the_first_version_of_its_plan() -> None:
     first, second = plan("Scan", metrics={7: "rows"}), plan("Scan", metrics={7: "rows", 8: "files"})
-    described: set[int] = set()
-    found = [build_columns(nodes(tree), described).metrics for tree in (first, second)]
-    assert [list(metrics) for metrics in found] == [[7], [8]]
+    assert collect((1, first), (1, second)).metrics.numbers["id"].tolist() == [7, 8]
+    assert collect((1, first), (1, second)).n_metrics == [1, 1]
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.eventlog.column_slices import join_slices
 from workbench.eventlog.listener_events import TaskEnd, TaskInfo, Update
 from workbench.eventlog.stage_statistics import (
     MAX_FAILURES_PER_STAGE,
     Ints,
     StageTasks,
+    Summaries,
     Summary,
     compact_samples,
     summarize_samples,
@@ -28,7 +30,7 @@ def joined(samples: list[list[int]]) -> tuple[Ints, Ints]:
 
 
 def of(*values: int) -> Summary:
-    return summarize_samples(*joined([list(values)]))[0]
+    return summarize_samples(*joined([list(values)])).rows()[0]
 
 
 @pytest.mark.parametrize(
@@ -55,17 +57,17 @@ def test_a_total_that_64_bits_cannot_hold_is_null() -> None:
 
 
 def test_several_samples_keep_their_order_whatever_their_sizes() -> None:
-    summaries = summarize_samples(*joined([[3, 1], [], [9], [2, 8], [5, 5, 5]]))
+    summaries = summarize_samples(*joined([[3, 1], [], [9], [2, 8], [5, 5, 5]])).rows()
     assert [found[0] for found in summaries] == [2, 0, 1, 2, 3]
     assert [found[4] for found in summaries] == [3, None, 9, 8, 5]
     assert [found[5] for found in summaries] == [4, 0, 9, 10, 15]
-    assert summarize_samples(*joined([])) == []
+    assert summarize_samples(*joined([])).rows() == []
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.lists(st.integers(LOW, HIGH), max_size=12), max_size=6))
 def test_statistics_equal_numpys_totals_are_exact_and_compact_values_are_the_same(samples: list[list[int]]) -> None:
-    summaries, compact = summarize_samples(*joined(samples)), compact_samples(*joined(samples))
+    summaries, compact = summarize_samples(*joined(samples)).rows(), compact_samples(*joined(samples))
     assert [compact.sample(place).tolist() for place in range(len(samples))] == samples
     for (_, low, median, p95, high, found_total), sample in zip(summaries, samples, strict=True):
         total = sum(sample)
@@ -99,16 +101,44 @@ def test_updates_of_all_kinds_of_tasks_come_back_by_accumulator(
     for own in given:
         tasks.add_updates(tuple(update.id for update in own), own)
     facts = summarize_stages([StageTasks((1, 0)), tasks])[1]
-    found = {i: sorted(facts.sample(place).tolist()) for place, i in enumerate(facts.accumulator_ids)}
-    assert found == {1: [2, 5, 8], 2: [6, 7, 9], 3: [1], 4: [], 5: []}
-    assert [summary[5] for summary in facts.summaries] == [15, 22, 1, 0, 0]
-    assert facts.not_integer == [0, 0, 0, 1, 0]
+    for stage in (facts, facts.copy()):
+        numbers = join_slices([stage.accumulators]).numbers
+        found = {i: sorted(stage.sample(place).tolist()) for place, i in enumerate(numbers["id"].tolist())}
+        assert found == {1: [2, 5, 8], 2: [6, 7, 9], 3: [1], 4: [], 5: []}
+        assert [summary[5] for summary in Summaries.of(numbers).rows()] == [15, 22, 1, 0, 0]
+        assert numbers["not_integer"].tolist() == [0, 0, 0, 1, 0]
 
 
 def test_an_accumulator_that_a_task_updates_twice_has_both_updates() -> None:
     tasks = StageTasks((0, 0), names={1: "x"})
     tasks.add_updates((1, 1), [Update(1, 3), Update(1, 4)])
-    assert summarize_stages([tasks])[0].summaries == [(2, 3, 3.5, 3.95, 4, 7)]
+    assert Summaries.of(summarize_stages([tasks])[0].accumulators.rows.numbers).rows() == [(2, 3, 3.5, 3.95, 4, 7)]
+
+
+def test_accumulators_of_stages_that_were_summarized_apart_are_joined_in_the_order_of_the_stages() -> None:
+    stages = [StageTasks((number, 0), names={number: f"name {number}", 9: "both"}) for number in range(3)]
+    for number, tasks in enumerate(stages):
+        tasks.add_updates((number, 9), [Update(number, 10 + number), Update(9, 20 + number)])
+        tasks.values_at_end = {9: 90 + number}
+    (first, second), (third,) = summarize_stages(stages[:2]), summarize_stages(stages[2:])
+    rows = join_slices([facts.accumulators for facts in (third, first, second.copy())])
+    assert rows.numbers["id"].tolist() == [2, 9, 0, 9, 1, 9]
+    names = rows.coded["name"]
+    assert [names.values[code] for code in names.codes] == ["name 2", "both", "name 0", "both", "name 1", "both"]
+    assert rows.numbers["total"].tolist() == [12, 22, 10, 20, 11, 21]
+    assert rows.numbers["has_end"].tolist() == [False, True] * 3
+    assert rows.numbers["value_at_end"].tolist() == [0, 92, 0, 90, 0, 91]
+
+
+def test_a_copy_of_a_stage_holds_nothing_of_the_others() -> None:
+    stages = [StageTasks((number, 0), names={number: f"name {number}"}) for number in range(2)]
+    for number, tasks in enumerate(stages):
+        tasks.add_updates((number,), [Update(number, 10 + number)])
+    copy = summarize_stages(stages)[1].copy()
+    assert (copy.accumulators.first, copy.accumulators.count) == (0, 1)
+    assert list(copy.accumulators.rows.coded["name"].values) == ["name 1"]
+    assert copy.sample(0).tolist() == [11]
+    assert sum(map(len, copy.samples.values)) == 1
 
 
 def task(launch_ms: int = 100, finish_ms: int = 150, **info: bool) -> TaskEnd:

@@ -181,13 +181,14 @@ class LogAssembler:
         ledger.n_repeated_lines += facts.repeated_lines
         ledger.odd_fields.update(facts.odd_fields)
         self.rows.late += facts.late_task_ends
+        self.queries.plans = facts.plans.list_plans()
         for event in facts.events:
             self.handlers[type(event)](event)
         for stage in facts.closed:
             self.work.close_stage(stage)
         for key, tasks in facts.open.items():
             self.work.merge_stage(key, tasks)
-        self.work.write_closed_jobs()
+        self.work.write_closed()
         self.queries.write_closed_executions()
         self.lines += facts.lines
         self.file_lines += facts.lines

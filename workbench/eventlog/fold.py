@@ -27,14 +27,13 @@ from workbench.eventlog.listener_events import (
     STAGE_SUBMITTED,
     TASK_END,
     CompletedStage,
-    Plan,
     SqlStart,
     SqlUpdate,
     StageInfo,
     TaskEnd,
 )
 from workbench.eventlog.log_redaction import format_bad_line
-from workbench.eventlog.plan_graph import build_columns, build_graph, pack_plan
+from workbench.eventlog.plan_columns import PlanCollector, PlanColumns
 from workbench.eventlog.stage_statistics import (
     MAX_FAILURES_PER_STAGE,
     StageFacts,
@@ -130,6 +129,7 @@ class ChunkFacts:
     events: list[Any] = field(default_factory=list)
     open: dict[StageKey, StageTasks] = field(default_factory=dict)
     closed: list[StageFacts] = field(default_factory=list)
+    plans: PlanColumns = field(default_factory=lambda: PlanCollector().list_columns())
     late_task_ends: int = 0
     repeated_lines: int = 0
     odd_fields: Counter[str] = field(default_factory=Counter)  # by path: of another type than Spark's, and dropped
@@ -164,7 +164,7 @@ class _ChunkFolder:
         self.closed: dict[StageKey, set[int]] = {}  # with the tasks that ended
         self.seen: set[int] = set()  # hashes of the lines that are not of tasks
         self.finished: list[StageTasks] = []
-        self.metrics: dict[int, set[int]] = {}  # by SQL execution: those that a plan described
+        self.plans = PlanCollector()
 
     def fold_lines(self) -> ChunkFacts:
         facts, starts, other = self.facts, self.starts, self.add_event
@@ -196,7 +196,7 @@ class _ChunkFolder:
             offset += len(line)
         file.close()
         self.count_starts()
-        facts.closed = summarize_stages(self.finished)
+        facts.closed, facts.plans = summarize_stages(self.finished), self.plans.list_columns()
         facts.lines, facts.bytes = number, offset - first
         return facts
 
@@ -327,18 +327,14 @@ class _ChunkFolder:
         elif (decoder := DECODERS.get(name)) is not None:
             event = decode_event(decoder, line, self.facts.odd_fields)
             if isinstance(event, SqlStart | SqlUpdate) and event.plan is not None:
-                # The graph is built here in parallel, and packed, since plans are slow to pickle as objects.
-                event.packed, event.plan = self.pack_plan(event.sql_id, event.plan), None
+                # The graph is built here in parallel, since plans are slow to pickle as objects.
+                event.plan_place, event.plan = self.plans.add_plan(event.sql_id, event.plan), None
             self.facts.events.append(event)
         elif not line.rstrip().endswith(b"}"):
             raise ValueError("the line ends in the middle of an event")
         else:
             return
         self.facts.decoded += 1
-
-    def pack_plan(self, sql_id: int, plan: Plan) -> bytes:
-        """The columns of a plan, with the metrics that no earlier version in this chunk has."""
-        return pack_plan(build_columns(build_graph(plan), self.metrics.setdefault(sql_id, set())))
 
     def submit_stage(self, info: StageInfo, sql_id: int | None) -> None:
         tasks = self.open_stage((info.stage_id, info.attempt_id))

@@ -311,7 +311,7 @@ class SqlStart(
         "tags": "jobTags",
     },
 ):
-    """Start of an execution; folding replaces `plan` by its columns in `packed`, which logs do not have."""
+    """Start of an execution; folding replaces `plan` by its place among the plans of the chunk."""
 
     sql_id: BoundedInt
     root_id: BoundedInt | None = None
@@ -320,7 +320,7 @@ class SqlStart(
     time_ms: BoundedInt | None = None
     configs: Any = None
     tags: list[str] = []
-    packed: bytes = b""
+    plan_place: int | None = None
 
 
 class SqlEnd(Struct, rename={"sql_id": "executionId", "error": "errorMessage", "time_ms": "time"}):
@@ -332,7 +332,7 @@ class SqlEnd(Struct, rename={"sql_id": "executionId", "error": "errorMessage", "
 class SqlUpdate(Struct, rename={"sql_id": "executionId", "plan": "sparkPlanInfo"}):
     sql_id: BoundedInt
     plan: Plan | None = None
-    packed: bytes = b""
+    plan_place: int | None = None
 
 
 class SqlMetrics(Struct, rename={"sql_id": "executionId", "metrics": "sqlPlanMetrics"}):

@@ -8,8 +8,6 @@ import secrets
 from collections.abc import Iterable
 from functools import lru_cache
 
-from workbench.eventlog.plan_graph import PlanColumns
-
 REDACTED = "*********(redacted)"  # the same text as Spark's
 # Spark's default of spark.redaction.regex (3.5), with additions of later versions and clouds.
 SPARK_PATTERN = re.compile(r"(?i)secret|password|token|access[.]?key|credential|passphrase|sas[.]")
@@ -452,26 +450,24 @@ class Redactor:
             is_readable = PROPERTY.fullmatch(inner) or inner.lower() in PROPERTY_WORDS
         return match[0] if match["kept"] or is_readable else self.hash_value(match[0])
 
-    def find_column_words(self, plans: Iterable[PlanColumns]) -> frozenset[str]:
-        """Columns and tables of the versions of a plan, and "#id" of columns that are named after a literal.
+    def find_column_words(self, names: Iterable[str], texts: Iterable[str]) -> frozenset[str]:
+        """Columns and tables of a query, by names of plan nodes and other texts; "#id" of columns named by a literal.
 
         Spark names the column of `SELECT 'Rome'` Rome; its definition "Rome AS Rome#7" shows that it is a literal.
         """
         if not self.strict:
             return frozenset()
-        names: set[tuple[str, str]] = set()
+        columns: set[tuple[str, str]] = set()
         literals: set[str] = set()
         words: set[str] = set()
-        for plan in plans:
-            values = [str(value) for metadata in plan.metadata if metadata for value in metadata.values()]
-            for text in {cut_text(text, 4000) for text in (*plan.texts, *values)}:
-                literals |= {number for _, number in LITERAL_ALIAS.findall(text)}
-                names |= set(COLUMN.findall(text))
-                words |= set(SCHEMA_NAME.findall(text))
-            for name in set(plan.names):
-                words |= set(re.findall(r"[^\W\d][\w.]*", HASH.sub("", self.redact_label(name) or "")))
+        for text in {cut_text(text, 4000) for text in texts}:
+            literals |= {number for _, number in LITERAL_ALIAS.findall(text)}
+            columns |= set(COLUMN.findall(text))
+            words |= set(SCHEMA_NAME.findall(text))
+        for name in set(names):
+            words |= set(re.findall(r"[^\W\d][\w.]*", HASH.sub("", self.redact_label(name) or "")))
         return frozenset(
-            words | {name for name, number in names if number not in literals} | {f"#{i}" for i in literals}
+            words | {name for name, number in columns if number not in literals} | {f"#{i}" for i in literals}
         )
 
     def _redact_plan(self, value: str | None, columns: frozenset[str] = frozenset(), chars: int = 4000) -> str | None:

@@ -31,44 +31,6 @@ class PlanNode(msgspec.Struct, gc=False, array_like=True):
     metadata: dict[str, object] = {}
 
 
-class PlanColumns(msgspec.Struct, gc=False, array_like=True):
-    """A graph by columns; `metrics` has name and type of the accumulators that no earlier version described."""
-
-    names: list[str]
-    texts: list[str]
-    depths: list[int]
-    codegen_ids: list[int | None]
-    parent_ids: list[list[int]]
-    accumulator_ids: list[list[int]]
-    metadata: list[dict[str, object] | None]
-    metrics: dict[int, tuple[str, str]]
-
-
-pack_plan = msgspec.msgpack.Encoder().encode
-unpack_plan = msgspec.msgpack.Decoder(PlanColumns).decode
-
-
-def build_columns(nodes: list[PlanNode], described: set[int]) -> PlanColumns:
-    """The nodes of a graph as columns; adds their accumulators to those that are described."""
-    metrics = {
-        metric.accumulator_id: (metric.name, metric.type)
-        for node in nodes
-        for metric in node.metrics
-        if metric.accumulator_id not in described
-    }
-    described.update(metrics)
-    return PlanColumns(
-        [node.name for node in nodes],
-        [node.text for node in nodes],
-        [node.depth for node in nodes],
-        [node.codegen_id for node in nodes],
-        [node.parent_ids for node in nodes],
-        [[metric.accumulator_id for metric in node.metrics] for node in nodes],
-        [node.metadata or None for node in nodes],
-        metrics,
-    )
-
-
 def build_graph(plan: Plan) -> list[PlanNode]:
     """The nodes of a plan in the order of their numbers."""
     builder = _GraphBuilder()

@@ -6,11 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from workbench.core.tables import Coded
 from workbench.eventlog import tables
+from workbench.eventlog.column_slices import join_slices
 from workbench.eventlog.fold import StageCompleted, StageSubmitted, parse_integer
 from workbench.eventlog.listener_events import JobEnd, JobProperties, JobStart, StageInfo
 from workbench.eventlog.sql_executions import SqlAssembler
-from workbench.eventlog.stage_statistics import TOTALS, StageFacts, StageKey, StageTasks, summarize_stages
+from workbench.eventlog.stage_statistics import (
+    TOTALS,
+    StageFacts,
+    StageKey,
+    StageTasks,
+    Summaries,
+    summarize_stages,
+)
 from workbench.eventlog.table_sink import RowWriter, clamp_to_64_bits, statistics_columns, string_or_none
 
 
@@ -35,6 +46,7 @@ class JobAssembler:
         self.stages: dict[StageKey, StageState] = {}
         self.tasks: dict[StageKey, StageTasks] = {}
         self.closed: set[StageKey] = set()
+        self.unwritten: list[StageFacts] = []  # closed ones whose accumulators are not written
         self.written_jobs: set[int] = set()
         self.handlers: dict[type, Callable[[Any], None]] = {
             JobStart: self._take_job_start,
@@ -59,8 +71,9 @@ class JobAssembler:
         for facts in summarize_stages([self.tasks.pop(key) for key in keys]):
             self.close_stage(facts)
 
-    def write_closed_jobs(self) -> None:
-        """Write the jobs that ended."""
+    def write_closed(self) -> None:
+        """Write the jobs that ended, and the accumulators of the stages that did."""
+        self._write_accumulators()
         for job_id in [job_id for job_id, job in self.jobs.items() if job["status"] != "running"]:
             self._write_job(job_id)
 
@@ -71,6 +84,7 @@ class JobAssembler:
     def write_remaining(self) -> None:
         """Write everything that is left."""
         self._close_stages(sorted(self.tasks))
+        self._write_accumulators()
         for key in sorted(self.stages):
             self._write_stage(key, self.stages.pop(key))
         for job_id in sorted(self.jobs):
@@ -232,20 +246,7 @@ class JobAssembler:
             task_executors=facts.by_launch[2],
             **dict(zip(TOTALS, map(clamp_to_64_bits, tasks.totals), strict=True)),
         )
-        count = len(facts.accumulator_ids)
-        self.rows.sink.add_columns(
-            tables.ACCUMULATORS.name,
-            {
-                "log_id": [self.rows.log_id] * count,
-                "stage_id": [key[0]] * count,
-                "stage_attempt_id": [key[1]] * count,
-                "accumulator_id": facts.accumulator_ids,
-                "name": [self.rows.redactor.redact_label(name) for name in facts.names],
-                **statistics_columns(facts.summaries),
-                "n_not_integer": facts.not_integer,
-                "value_at_stage_end": facts.values_at_end,
-            },
-        )
+        self.unwritten.append(facts)
         for task_id, time_ms, executor_id, reason, message in tasks.failures:
             sql_id = self._find_sql_id(key)
             self.rows.add_failure(
@@ -258,3 +259,26 @@ class JobAssembler:
                 reason=reason,
                 message=message,
             )
+
+    def _write_accumulators(self) -> None:
+        """Write the accumulators of stages together, since columns of a few rows would take longer than the rows."""
+        if not self.unwritten:
+            return
+        rows = join_slices([facts.accumulators for facts in self.unwritten])
+        counts = [facts.accumulators.count for facts in self.unwritten]
+        keys = np.repeat(np.array([facts.tasks.key for facts in self.unwritten], np.int64), counts, axis=0)
+        names = rows.coded["name"]
+        self.rows.sink.add_columns(
+            tables.ACCUMULATORS.name,
+            {
+                "log_id": np.full(len(keys), self.rows.log_id),
+                "stage_id": keys[:, 0],
+                "stage_attempt_id": keys[:, 1],
+                "accumulator_id": rows.numbers["id"],
+                "name": Coded(names.codes, [self.rows.redactor.redact_label(name) for name in names.values]),
+                **statistics_columns(Summaries.of(rows.numbers)),
+                "n_not_integer": rows.numbers["not_integer"],
+                "value_at_stage_end": np.ma.array(rows.numbers["value_at_end"], mask=~rows.numbers["has_end"]),
+            },
+        )
+        self.unwritten.clear()

@@ -5,46 +5,33 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from workbench.core.tables import Coded
 from workbench.eventlog import tables
 from workbench.eventlog.engine_detection import NUMBER, UNKNOWN, classify_node
 from workbench.eventlog.fold import parse_integer
 from workbench.eventlog.listener_events import DriverUpdates, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
 from workbench.eventlog.log_redaction import remove_secrets
-from workbench.eventlog.plan_graph import PlanColumns, unpack_plan
-from workbench.eventlog.stage_statistics import INTERNAL, NO_VALUES, StageFacts, Summary, summarize_samples
-from workbench.eventlog.table_sink import RowWriter, clamp_to_64_bits, statistics_columns
+from workbench.eventlog.node_metrics import (
+    PlanNodes,
+    describe_metrics,
+    find_driver_values,
+    join_plan_nodes,
+    summarize_updates,
+)
+from workbench.eventlog.plan_columns import PlanSlice
+from workbench.eventlog.sql_state import SqlState
+from workbench.eventlog.stage_statistics import StageFacts
+from workbench.eventlog.table_sink import RowWriter, statistics_columns
 
 # What Spark Connect tags the jobs of an operation with.
 CONNECT_TAG = re.compile(
     r"SparkConnect_OperationTag_User_(?P<user>.{0,200})_Session_(?P<session>[\w-]{1,80})_Operation_[\w-]{1,80}"
 )
-# A stage, and the place of an accumulator in it.
-StageSample = tuple[StageFacts, int]
-
-
-@dataclass
-class SqlState:
-    """A SQL execution whose rows are not written yet."""
-
-    sql_id: int
-    start: SqlStart | None = None
-    end: SqlEnd | None = None
-    plans: list[PlanColumns] = field(default_factory=list)
-    loose: list[tuple[int, int]] = field(default_factory=list)  # plan version and accumulator
-    metrics: dict[int, tuple[str, str]] = field(default_factory=dict)  # name and type, by accumulator
-    driver: dict[int, int] = field(default_factory=dict)
-    open_stages: int = 0
-    failed_job: str | None = None  # message of its first failed job
-    # By accumulator: its samples in the stages of this execution.
-    values: dict[int, list[StageSample]] = field(default_factory=dict)
-    ended_in_chunk: int | None = None
 
 
 class SqlAssembler:
@@ -56,6 +43,7 @@ class SqlAssembler:
         self.done: set[int] = set()
         self.n_nodes_by_engine: Counter[str] = Counter()
         self.chunk = 0
+        self.plans: list[PlanSlice] = []  # of the chunk
         self.handlers: dict[type, Callable[[Any], None]] = {
             SqlStart: self._take_start,
             SqlEnd: self._take_end,
@@ -71,13 +59,9 @@ class SqlAssembler:
 
     def close_stage(self, sql_id: int | None, facts: StageFacts, *, was_opened: bool) -> None:
         """A stage was closed: keep the values of its SQL metrics until its execution is written."""
-        if sql_id not in self.sql:
-            return
-        sql = self.sql[sql_id]
-        sql.open_stages -= was_opened
-        for place, (accumulator_id, name) in enumerate(zip(facts.accumulator_ids, facts.names, strict=True)):
-            if not name.startswith(INTERNAL):
-                sql.values.setdefault(accumulator_id, []).append((facts, place))
+        if sql_id in self.sql:
+            self.sql[sql_id].open_stages -= was_opened
+            self.sql[sql_id].stages.append(facts)
 
     def fail_job(self, sql_id: int | None, message: str) -> None:
         """A job failed: before Spark 3.4 the only sign that its execution failed."""
@@ -89,15 +73,30 @@ class SqlAssembler:
 
         One chunk later, since updates of the driver may follow the end.
         """
-        for sql in list(self.sql.values()):
-            if sql.ended_in_chunk is not None and sql.ended_in_chunk < self.chunk and not sql.open_stages:
-                self._write_sql(sql)
+        over = [
+            sql
+            for sql in self.sql.values()
+            if sql.ended_in_chunk is not None and sql.ended_in_chunk < self.chunk and not sql.open_stages
+        ]
+        self._write_executions(over)
+        for sql in self.sql.values():
+            if sql.ended_in_chunk is None:
+                sql.copy_own()
         self.chunk += 1
 
     def write_remaining(self) -> None:
         """Write everything that is left."""
-        for sql in list(self.sql.values()):
+        self._write_executions(list(self.sql.values()))
+
+    def _write_executions(self, executions: list[SqlState]) -> None:
+        # Together, since columns of a few rows would take longer than the rows.
+        for sql in executions:
             self._write_sql(sql)
+        if executions:
+            nodes = join_plan_nodes(executions)
+            self._count_engines(nodes)
+            self._write_plans(executions, nodes)
+            self._write_node_metrics(executions, nodes)
 
     def _find_state(self, sql_id: int) -> SqlState | None:
         if sql_id in self.done:
@@ -113,23 +112,21 @@ class SqlAssembler:
             if event.root_id is not None and event.root_id != event.sql_id:
                 self.rows.ledger.roots_named.setdefault(event.root_id, event.sql_id)
             self.rows.note_time(event.time_ms)
-            self._add_plan(sql, event.packed)
+            self._add_plan(sql, event.plan_place)
 
-    def _add_plan(self, sql: SqlState, packed: bytes) -> None:
-        if packed:
-            plan = unpack_plan(packed)
-            sql.metrics |= plan.metrics
-            sql.plans.append(plan)
+    def _add_plan(self, sql: SqlState, place: int | None) -> None:
+        if place is not None:
+            sql.plans.append(self.plans[place])
 
     def _take_update(self, event: SqlUpdate) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
-            self._add_plan(sql, event.packed)
+            self._add_plan(sql, event.plan_place)
 
     def _take_metrics(self, event: SqlMetrics) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
             for metric in event.metrics:
-                sql.loose.append((max(0, len(sql.plans) - 1), metric.accumulator_id))
-                sql.metrics.setdefault(metric.accumulator_id, (metric.name, metric.type))
+                kind = metric.name, metric.type
+                sql.loose.setdefault(metric.accumulator_id, (max(0, len(sql.plans) - 1), kind))
 
     def _take_driver_updates(self, event: DriverUpdates) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
@@ -167,9 +164,6 @@ class SqlAssembler:
             self.rows.add_failure(
                 "sql", sql_id=sql.sql_id, time_ms=end.time_ms if end else None, reason="query failed", message=error
             )
-        self.rows.ledger.metrics_planned.update(sql.metrics)
-        self._write_plans(sql)
-        self._write_node_metrics(sql)
 
     def _find_connect_session(self, tags: list[str]) -> dict[str, str | None]:
         """Session and user of Spark Connect, which its tag of the jobs names."""
@@ -187,34 +181,48 @@ class SqlAssembler:
         }
         return json.dumps(clean)
 
-    def _write_plans(self, sql: SqlState) -> None:
-        redactor = self.rows.redactor
-        columns = redactor.find_column_words(sql.plans)
-        if sql.plans:
-            owners = list(map(classify_node, sql.plans[-1].names))
-            self.n_nodes_by_engine.update(filter(None, owners))
-            if UNKNOWN in owners:
-                named = zip(owners, sql.plans[-1].names, strict=True)
-                self.rows.ledger.unknown_nodes.update(NUMBER.sub("", name) for owner, name in named if owner == UNKNOWN)
-        for version, plan in enumerate(sql.plans):
-            count = len(plan.names)
-            self.rows.sink.add_columns(
-                tables.PLAN_NODES.name,
-                {
-                    "log_id": [self.rows.log_id] * count,
-                    "sql_id": [sql.sql_id] * count,
-                    "plan_version": [version] * count,
-                    "is_final": [version == len(sql.plans) - 1] * count,
-                    "node_id": range(count),
-                    "parent_ids": plan.parent_ids,
-                    "codegen_id": plan.codegen_ids,
-                    "depth": plan.depths,
-                    "node_name": list(map(redactor.redact_label, plan.names)),
-                    "simple_string": [redactor.redact_plan(text, columns) for text in plan.texts],
-                    "accumulator_ids": plan.accumulator_ids,
-                    "metadata": [metadata and self._format_metadata(metadata, columns) for metadata in plan.metadata],
-                },
-            )
+    def _count_engines(self, nodes: PlanNodes) -> None:
+        names = nodes.rows.coded["name"]
+        counts = np.bincount(names.codes[nodes.is_final > 0], minlength=len(names.values)).tolist()
+        for name, count in zip(names.values, counts, strict=True):
+            if count and (engine := classify_node(name)):
+                self.n_nodes_by_engine[engine] += count
+                if engine == UNKNOWN:
+                    self.rows.ledger.unknown_nodes[NUMBER.sub("", name)] += count
+
+    def _write_plans(self, executions: list[SqlState], nodes: PlanNodes) -> None:
+        redactor, coded = self.rows.redactor, nodes.rows.coded
+        texts, metadata = coded["text"], coded["metadata"]
+        words = [redactor.find_column_words(*_list_texts(nodes, number)) for number in range(len(executions))]
+        # A text, and metadata, are those of one execution.
+        text_owners, metadata_owners = np.zeros(len(texts.values), int), np.zeros(len(metadata.values), int)
+        text_owners[texts.codes], metadata_owners[metadata.codes] = nodes.owner, nodes.owner
+        clean_texts = [
+            redactor.redact_plan(text, words[owner])
+            for text, owner in zip(texts.values, text_owners.tolist(), strict=True)
+        ]
+        clean_metadata = [
+            content and self._format_metadata(content, words[owner])
+            for content, owner in zip(metadata.values, metadata_owners.tolist(), strict=True)
+        ]
+        codegen_ids = nodes.rows.numbers["codegen_id"]
+        self.rows.sink.add_columns(
+            tables.PLAN_NODES.name,
+            {
+                "log_id": np.full(len(nodes.owner), self.rows.log_id),
+                "sql_id": np.array([sql.sql_id for sql in executions], np.int64)[nodes.owner],
+                "plan_version": nodes.version,
+                "is_final": nodes.is_final > 0,
+                "node_id": nodes.node_id,
+                "parent_ids": coded["parents"],
+                "codegen_id": np.ma.array(codegen_ids, mask=codegen_ids < 0),
+                "depth": nodes.rows.numbers["depth"],
+                "node_name": Coded(coded["name"].codes, list(map(redactor.redact_label, coded["name"].values))),
+                "simple_string": Coded(texts.codes, clean_texts),
+                "accumulator_ids": coded["accumulators"],
+                "metadata": Coded(metadata.codes, clean_metadata),
+            },
+        )
 
     def _format_metadata(self, metadata: dict[str, object], columns: frozenset[str]) -> str:
         clean = {
@@ -223,68 +231,42 @@ class SqlAssembler:
         }
         return json.dumps(clean)
 
-    def _write_node_metrics(self, sql: SqlState) -> None:
-        # (plan version, node id, node name, accumulator) of each metric, from the last plan version that has it.
-        # Metrics of an adaptive subplan have no node, unless a node has them, too.
-        rows: list[MetricRow] = []
-        newer: set[int] = set()
-        for version in range(len(sql.plans) - 1, -1, -1):
-            plan = sql.plans[version]
-            new = set(chain.from_iterable(plan.accumulator_ids)) - newer
-            if new:
-                rows += [
-                    (version, node_id, plan.names[node_id], accumulator_id)
-                    for node_id, ids in enumerate(plan.accumulator_ids)
-                    for accumulator_id in dict.fromkeys(ids)
-                    if accumulator_id in new
-                ]
-                newer |= new
-        for version, accumulator_id in sql.loose:
-            if accumulator_id not in newer:
-                newer.add(accumulator_id)
-                rows.append((version, None, None, accumulator_id))
-        if not rows:
-            return
-        versions, node_ids, names, ids = zip(*rows, strict=True)
-        kinds = [sql.metrics[accumulator_id] for accumulator_id in ids]
-        redactor, count = self.rows.redactor, len(rows)
-        samples = [sql.values.get(accumulator_id, ()) for accumulator_id in ids]
+    def _write_node_metrics(self, executions: list[SqlState], nodes: PlanNodes) -> None:
+        metrics, redactor = describe_metrics(executions, nodes), self.rows.redactor
+        self.rows.ledger.metrics_planned.update(metrics.id.tolist())
+        summaries, stage_ids = summarize_updates(executions, metrics)
+        names, kinds = metrics.node_name, metrics.kind
         self.rows.sink.add_columns(
             tables.NODE_METRICS.name,
             {
-                "log_id": [self.rows.log_id] * count,
-                "sql_id": [sql.sql_id] * count,
-                "plan_version": versions,
-                "node_id": node_ids,
-                "node_name": list(map(redactor.redact_label, names)),
-                "accumulator_id": ids,
-                "metric_name": [redactor.redact_label(kind[0]) for kind in kinds],
-                "metric_type": [remove_secrets(kind[1]) for kind in kinds],
-                **statistics_columns(_summarize_over_stages(samples)),
-                "driver_value": [clamp_to_64_bits(value) for value in map(sql.driver.get, ids)],
-                "stage_ids": [_list_stage_ids(values) for values in samples],
+                "log_id": np.full(len(metrics.id), self.rows.log_id),
+                "sql_id": np.array([sql.sql_id for sql in executions], np.int64)[metrics.owner],
+                "plan_version": metrics.version,
+                "node_id": np.ma.array(metrics.node_id, mask=metrics.node_id < 0),
+                "node_name": Coded(names.codes, list(map(redactor.redact_label, names.values))),
+                "accumulator_id": metrics.id,
+                "metric_name": Coded(kinds.codes, [redactor.redact_label(name) for name, _ in kinds.values]),
+                "metric_type": Coded(kinds.codes, [remove_secrets(kind) for _, kind in kinds.values]),
+                **statistics_columns(summaries),
+                "driver_value": find_driver_values(executions, metrics),
+                "stage_ids": stage_ids,
             },
         )
 
 
-MetricRow = tuple[int, int | None, str | None, int]
+def _list_texts(nodes: PlanNodes, number: int) -> tuple[Iterator[str], Iterator[str]]:
+    """Names of an execution's plan nodes, and what they tell; made only when they are asked for."""
 
+    def list_values(name: str) -> Iterator[Any]:
+        column = nodes.rows.coded[name]
+        return (column.values[code] for code in np.unique(column.codes[nodes.owner == number]).tolist())
 
-def _list_stage_ids(values: Sequence[StageSample]) -> list[int]:
-    if len(values) < 2:
-        return [values[0][0].tasks.key[0]] if values else []
-    return sorted({facts.tasks.key[0] for facts, _ in values})
+    def list_told() -> Iterator[str]:
+        yield from list_values("text")
+        for content in filter(None, list_values("metadata")):
+            yield from map(str, content.values())
 
+    def list_names() -> Iterator[str]:
+        yield from list_values("name")
 
-def _summarize_over_stages(samples: Sequence[Sequence[StageSample]]) -> list[Summary]:
-    """Statistics of metrics over the samples of all stages: that of the stage where there is one."""
-    summaries = [values[0][0].summaries[values[0][1]] if values else NO_VALUES for values in samples]
-    several = [place for place, values in enumerate(samples) if len(values) > 1]
-    if not several:
-        return summaries
-    parts = [[facts.sample(at) for facts, at in samples[place]] for place in several]
-    values = np.concatenate([part for parts_of_one in parts for part in parts_of_one]).astype(np.int64, copy=False)
-    sizes = np.array([sum(map(len, parts_of_one)) for parts_of_one in parts])
-    for place, summary in zip(several, summarize_samples(values, sizes), strict=True):
-        summaries[place] = summary
-    return summaries
+    return list_names(), list_told()

@@ -9,17 +9,19 @@ for each of their 40 accumulators would take longer than reading the log.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import repeat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from workbench.core.tables import Coded
+from workbench.eventlog.column_slices import Ints, Rows, Slice
 from workbench.eventlog.listener_events import TaskEnd, TaskMetrics, Update
 
-Ints = npt.NDArray[np.integer]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 StageKey = tuple[int, int]
 # n, min, median, 95th percentile, max and total of a sample of integers.
 Summary: TypeAlias = tuple[int, "int | None", "float | None", "float | None", "int | None", "int | None"]
@@ -310,18 +312,60 @@ def _drop_none(*values: int | None) -> list[int]:
 
 
 @dataclass(frozen=True)
+class Summaries:
+    """Summaries of samples by column; of an empty sample, `n` and `total` are 0 and the others mean nothing."""
+
+    n: Ints
+    min: Ints
+    median: Floats
+    p95: Floats
+    max: Ints
+    total: Ints
+    fits: Bools  # the total, in 64 bits
+
+    @classmethod
+    def make_empty(cls, size: int) -> Summaries:
+        """Of so many empty samples."""
+        ints = [np.zeros(size, np.int64) for _ in range(4)]
+        return cls(ints[0], ints[1], np.zeros(size), np.zeros(size), ints[2], ints[3], np.ones(size, bool))
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, npt.NDArray[Any]]) -> Summaries:
+        """Those among other columns."""
+        return cls(*(numbers[one.name] for one in fields(cls)))
+
+    def put(self, places: Ints, others: Summaries) -> None:
+        """Put the others at these places."""
+        for one in fields(self):
+            getattr(self, one.name)[places] = getattr(others, one.name)
+
+    def take(self, places: Ints) -> Summaries:
+        """The summaries at these places."""
+        return Summaries(*(getattr(self, one.name)[places] for one in fields(self)))
+
+    def rows(self) -> list[Summary]:
+        """Each summary by itself; None for what means nothing."""
+        columns = (getattr(self, one.name).tolist() for one in fields(self))
+        return [
+            (n, low, median, p95, high, total if fits else None) if n else NO_VALUES
+            for n, low, median, p95, high, total, fits in zip(*columns, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
 class CompactSamples:
     """Samples of integers, each in the narrowest type that holds its values."""
 
-    sizes: list[int]
-    kinds: list[int]
-    starts: list[int]  # within the values of the sample's kind
+    sizes: Ints
+    kinds: Ints
+    starts: Ints  # within the values of the sample's kind
     values: list[Ints]  # by kind
 
     def sample(self, place: int) -> Ints:
         """The values of one sample."""
         start = self.starts[place]
-        return self.values[self.kinds[place]][start : start + self.sizes[place]]
+        sample: Ints = self.values[self.kinds[place]][start : start + self.sizes[place]]
+        return sample
 
 
 @dataclass(frozen=True)
@@ -396,23 +440,30 @@ def _find_busy_time_of_many(launches: Ints, durations: Ints) -> BusyTime:
 
 @dataclass(frozen=True)
 class StageFacts:
-    """A closed stage attempt: counts and totals, statistics of accumulators, compact values."""
+    """A closed stage attempt: counts and totals, statistics of accumulators, compact values.
+
+    `accumulators` has name (coded), id, is_internal, not_integer, value_at_end where has_end, and the columns of
+    `Summaries`.
+    """
 
     tasks: StageTasks  # emptied of raw values
     duration: Summary
     busy: BusyTime
     by_launch: tuple[list[int], list[int], list[int]]  # see `order_tasks`
-    accumulator_ids: list[int]
-    names: list[str]
-    not_integer: list[int]
-    values_at_end: list[int | None]
-    summaries: list[Summary]  # of the accumulators
-    samples: CompactSamples  # of all stages that were summarized together
-    first_sample: int  # of this stage, within `samples`
+    accumulators: Slice
+    samples: CompactSamples  # of the accumulators of all stages that were summarized together
+    first_sample: int
 
     def sample(self, place: int) -> Ints:
         """The updates of the accumulator at this place."""
         return self.samples.sample(self.first_sample + place)
+
+    def copy(self) -> StageFacts:
+        """The stage alone, so that the others that were summarized with it can be released."""
+        samples = [self.sample(place).astype(np.int64) for place in range(self.accumulators.count)]
+        values = np.concatenate([np.empty(0, np.int64), *samples])
+        compact = compact_samples(values, np.array([len(sample) for sample in samples], np.int64))
+        return replace(self, accumulators=self.accumulators.copy(), samples=compact, first_sample=0)
 
 
 def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
@@ -421,31 +472,41 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
         return []
     collected = [tasks.collect_samples() for tasks in stages]
     values, sizes = (np.concatenate([samples[part] for samples in collected]) for part in (1, 2))
-    names = [name for tasks, (ids, _, _) in zip(stages, collected, strict=True) for name in map(tasks.names.get, ids)]
+    accumulators = [(tasks, i) for tasks, (ids, _, _) in zip(stages, collected, strict=True) for i in ids]
+    places: dict[str, int] = {}
+    codes = np.array([places.setdefault(tasks.names.get(i, ""), len(places)) for tasks, i in accumulators], np.int32)
     if values.size and values.min() < 0:
-        of_plans = [i in tasks.of_plans for tasks, (ids, _, _) in zip(stages, collected, strict=True) for i in ids]
-        values, sizes = _drop_unset(values, sizes, np.array(of_plans, bool))
-    is_internal = np.array([name is not None and name.startswith(INTERNAL) for name in names], bool)
+        of_plans = np.array([i in tasks.of_plans for tasks, i in accumulators], bool)
+        values, sizes = _drop_unset(values, sizes, of_plans)
+    is_internal = np.array([name.startswith(INTERNAL) for name in places], bool)[codes]
+    at_end = [tasks.values_at_end.get(i) for tasks, i in accumulators]
     # Only SQL plans need the values again.
     compact = compact_samples(values[~np.repeat(is_internal, sizes)], np.where(is_internal, 0, sizes))
-    summaries = summarize_samples(values, sizes)
+    rows = Rows(
+        {
+            "id": np.array([i for _, i in accumulators], np.int64),
+            "is_internal": is_internal,
+            "not_integer": np.array([tasks.not_integer.get(i, 0) for tasks, i in accumulators], np.int64),
+            "value_at_end": np.array([0 if value is None else value for value in at_end], np.int64),
+            "has_end": np.array([value is not None for value in at_end], bool),
+            **vars(summarize_samples(values, sizes)),
+        },
+        {"name": Coded(codes, list(places))},
+    )
     durations = summarize_samples(
         np.concatenate([np.asarray(tasks.durations_ms) for tasks in stages]),
         np.array([len(tasks.durations_ms) for tasks in stages]),
     )
     facts, first = [], 0
-    for tasks, duration, (ids, _, _) in zip(stages, durations, collected, strict=True):
-        end = first + len(ids)
-        not_integer = list(map(tasks.not_integer.get, ids, repeat(0)))
-        at_end = list(map(tasks.values_at_end.get, ids))
-        columns = (ids, [name or "" for name in names[first:end]], not_integer, at_end, summaries[first:end])
+    for tasks, duration, (ids, _, _) in zip(stages, durations.rows(), collected, strict=True):
         busy = find_busy_time(tasks.launches_ms, tasks.durations_ms)
-        facts.append(StageFacts(tasks, duration, busy, order_tasks(tasks), *columns, compact, first))
+        own = Slice(rows, first, len(ids))
+        facts.append(StageFacts(tasks, duration, busy, order_tasks(tasks), own, compact, first))
         tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end, tasks.task_ids = {}, {}, {}, {}, set()
         tasks.dropped = tasks.ended
         tasks.durations_ms, tasks.launches_ms = array("q"), array("q")
         tasks.ids, tasks.rows_read, tasks.executors = array("q"), array("q"), array("q")
-        first = end
+        first += len(ids)
     return facts
 
 
@@ -472,40 +533,44 @@ def compact_samples(values: Ints, sizes: Ints) -> CompactSamples:
         is_kind = kinds == kind
         stored.append(values[np.repeat(is_kind, sizes)].astype(narrow))
         starts[is_kind] = np.cumsum(sizes[is_kind]) - sizes[is_kind]
-    return CompactSamples(sizes.tolist(), kinds.tolist(), starts.tolist(), stored)
+    return CompactSamples(sizes, kinds, starts, stored)
 
 
-def summarize_samples(values: Ints, sizes: Ints) -> list[Summary]:
-    """n, min, median, 95th percentile, max and total of each sample; an empty one has n 0 and total 0, null elsewhere.
+def summarize_samples(values: Ints, sizes: Ints) -> Summaries:
+    """n, min, median, 95th percentile, max and total of each sample.
 
     Samples stand one after the other in `values`; those of the same size are processed together. Median and percentile
-    are numpy's (linear between order statistics); a total beyond 64 bits is null.
+    are numpy's (linear between order statistics); a total beyond 64 bits does not fit.
     """
-    summaries = [NO_VALUES] * len(sizes)
+    summaries = Summaries.make_empty(len(sizes))
     starts = np.cumsum(sizes) - sizes
     for size in sorted({*sizes.tolist()} - {0}):
         places = np.flatnonzero(sizes == size)
-        rows = _summarize_rows(values[starts[places][:, np.newaxis] + np.arange(size)])
-        for place, summary in zip(places.tolist(), rows, strict=True):
-            summaries[place] = summary
+        summaries.put(places, _summarize_rows(values[starts[places][:, np.newaxis] + np.arange(size)]))
     return summaries
 
 
-def _summarize_rows(matrix: Ints) -> list[Summary]:
+def _summarize_rows(matrix: Ints) -> Summaries:
     matrix.sort(axis=1)
     n_rows, size = matrix.shape
-    low, high = matrix[:, 0].tolist(), matrix[:, -1].tolist()
-    medians, percentiles = _row_quantiles(matrix, 0.5), _row_quantiles(matrix, 0.95)
-    # Exact row sums; null beyond 64 bits.
-    sums: list[int | None] = matrix.sum(axis=1).tolist()
-    largest = np.maximum(-matrix[:, 0].astype(np.float64), matrix[:, -1].astype(np.float64)) * matrix.shape[1]
+    totals, fits = matrix.sum(axis=1), np.ones(n_rows, bool)
+    largest = np.maximum(-matrix[:, 0].astype(np.float64), matrix[:, -1].astype(np.float64)) * size
     for place in np.flatnonzero(largest >= 2.0**62):
         total = sum(matrix[place].tolist())
-        sums[place] = total if abs(total) <= INT64_MAX else None
-    return list(zip([size] * n_rows, low, medians, percentiles, high, sums, strict=True))
+        fits[place] = abs(total) <= INT64_MAX
+        totals[place] = total if fits[place] else 0
+    return Summaries(
+        np.full(n_rows, size),
+        matrix[:, 0],
+        _row_quantiles(matrix, 0.5),
+        _row_quantiles(matrix, 0.95),
+        matrix[:, -1],
+        totals,
+        fits,
+    )
 
 
-def _row_quantiles(matrix: Ints, q: float) -> list[float]:
+def _row_quantiles(matrix: Ints, q: float) -> Floats:
     """numpy's linear quantile of sorted rows, with the same rounding."""
     size = matrix.shape[1]
     place = (size - 1) * q
@@ -514,8 +579,8 @@ def _row_quantiles(matrix: Ints, q: float) -> list[float]:
     share = place - below
     low, high = matrix[:, below].astype(np.float64), matrix[:, above].astype(np.float64)
     if q == 0.5:
-        middle: list[float] = (low if share == 0 else (low + high) / 2).tolist()
+        middle: Floats = low if share == 0 else (low + high) / 2
         return middle
     gap = high - low
-    result: list[float] = (high - gap * (1 - share) if share >= 0.5 else low + gap * share).tolist()
-    return result
+    quantiles: Floats = high - gap * (1 - share) if share >= 0.5 else low + gap * share
+    return quantiles

@@ -3,52 +3,63 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from workbench.core.files import replace_atomically
 from workbench.core.tables import Table
 from workbench.eventlog import tables
 from workbench.eventlog.completeness import Ledger
 from workbench.eventlog.log_redaction import Redactor
-from workbench.eventlog.stage_statistics import Summary
+from workbench.eventlog.stage_statistics import Summaries
 
 if TYPE_CHECKING:
     import polars as pl
 
 # Plan nodes have up to 4,000 characters of text per row: this keeps a table below about 20 MB.
 PART_ROWS = 10_000
-STATISTICS = ("n", "min", "median", "p95", "max", "total")
 
 
 class TableSink:
     """Collects rows by table; `table_frames()` returns them as checked polars tables."""
 
     def __init__(self) -> None:
+        self.declared = {table.name: table for table in tables.ALL_TABLES}
+        # What came as single rows, and what came as columns.
         self.columns: dict[str, dict[str, list[Any]]] = {
             table.name: {column.name: [] for column in table.columns} for table in tables.ALL_TABLES
         }
-        self.declared = {table.name: table for table in tables.ALL_TABLES}
+        self.frames: dict[str, list[pl.DataFrame]] = {name: [] for name in self.declared}
 
     def add_row(self, table: str, row: Mapping[str, Any]) -> None:
         """Add one row; every declared column must be given."""
         for name, values in self.columns[table].items():
             values.append(row[name])
 
-    def add_columns(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add several rows, given as columns."""
-        for name, values in self.columns[table].items():
-            values.extend(columns[name])
+    def add_columns(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Add many rows, given as columns that `Table.build_frame` takes."""
+        self.frames[table].append(self.declared[table].build_frame(columns))
 
     def table_frame(self, table: str) -> pl.DataFrame:
         """Current rows of a table, sorted by its key."""
+        import polars as pl
+
         declared = self.declared[table]
-        frame = declared.frame(self.columns[table])
+        frame = declared.check(pl.concat([*self.frames[table], declared.build_frame(self.columns[table])]))
         by = list(declared.key) or [column.name for column in declared.columns]
         return frame.sort(by, nulls_last=True, maintain_order=True)
+
+    def _count_rows(self, table: str) -> int:
+        return len(self.columns[table]["log_id"]) + sum(frame.height for frame in self.frames[table])
+
+    def _clear(self, table: str) -> None:
+        self.frames[table].clear()
+        for values in self.columns[table].values():
+            values.clear()
 
     def table_frames(self) -> dict[str, pl.DataFrame]:
         """Return all tables."""
@@ -81,12 +92,12 @@ class ParquetSink(TableSink):
         super().add_row(table, row)
         self._spill_full_part(table)
 
-    def add_columns(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+    def add_columns(self, table: str, columns: Mapping[str, Any]) -> None:
         super().add_columns(table, columns)
         self._spill_full_part(table)
 
     def _spill_full_part(self, table: str) -> None:
-        if len(self.columns[table]["log_id"]) >= self.part_rows:
+        if self._count_rows(table) >= self.part_rows:
             self._write_part(table)
 
     def _write_part(self, table: str) -> None:
@@ -94,8 +105,7 @@ class ParquetSink(TableSink):
         path = self.work / f"{table}.{len(self.parts[table]):05d}.arrow"
         self.parts[table].append(path)
         self.rows[table] += frame.height
-        for values in self.columns[table].values():
-            values.clear()
+        self._clear(table)
         # One part is written while the next one is collected.
         if self.writing:
             self.writing.result()
@@ -113,7 +123,7 @@ class ParquetSink(TableSink):
             frame = self.table_frame(table.name)
             self.rows[table.name] = frame.height
             return table.write(frame, self.folder)
-        if self.columns[table.name]["log_id"]:
+        if self._count_rows(table.name):
             self._write_part(table.name)
         if self.writing:
             self.writing.result()
@@ -160,10 +170,15 @@ class RowWriter:
         self.add_row(tables.FAILURES.name, kind=kind, **full)
 
 
-def statistics_columns(summaries: Sequence[Summary]) -> dict[str, Sequence[Any]]:
+def statistics_columns(summaries: Summaries) -> dict[str, Any]:
     """Columns of summaries, by the names of the tables."""
-    columns: Iterable[Sequence[Any]] = zip(*summaries, strict=True) if summaries else repeat(())
-    return dict(zip(STATISTICS, columns, strict=False))
+    is_empty = summaries.n == 0
+    of_values = {name: getattr(summaries, name) for name in ("min", "median", "p95", "max")}
+    return {
+        "n": summaries.n,
+        **{name: np.ma.array(values, mask=is_empty) for name, values in of_values.items()},
+        "total": np.ma.array(summaries.total, mask=~summaries.fits),
+    }
 
 
 def clamp_to_64_bits(value: int | None) -> int | None:
