@@ -1,7 +1,7 @@
 """All headline figures by one command: every benchmark in turn, then docs/benchmarks.md.
 
     python -m bench [NAME ...] [--trials 5] [--again] [--dry-run] [--quick] [--json]
-    python -m bench --since COMMIT [NAME ...] [--trials 5]
+    python -m bench --since COMMIT [NAME ...] [--trials 4]
 
 Each benchmark is a process of its own; what it found is kept (in bench/results, or --keep), so that a broken one is
 repeated by its name, and one that was interrupted goes on: what was measured at this commit with as many trials is not
@@ -33,6 +33,7 @@ from workbench.core.files import cache_folder
 
 ROOT = Path(__file__).parents[1]
 HANG_FACTOR, LEAST_LIMIT_S = 10, 900
+TRIALS = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := sorted(set(given.names) - set(names)):
         _parser().error(f"no benchmark {', '.join(unknown)}: there is {', '.join(names)}")
     if given.since:
-        return since.compare_commits(given.since, given.names or names, given.trials)
+        return since.compare_commits(given.since, given.names or names, given.trials or since.TRIALS)
+    given.trials = given.trials or TRIALS
     chosen = [one for one in headlines.ALL if one.name in given.names or (not given.names and not one.only_named)]
     keep = given.keep or (cache_folder() / "bench-quick" if given.quick else document.RESULTS)
     keep.mkdir(parents=True, exist_ok=True)
@@ -71,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="these benchmarks, kept or not")
-    made.add_argument("--trials", type=int, default=5, help="alternating trials of each side")
+    made.add_argument(
+        "--trials", type=int, help=f"alternating trials of each side (default {TRIALS}, {since.TRIALS} of --since)"
+    )
     made.add_argument("--again", action="store_true", help="measure anew what is kept already")
     made.add_argument("--quick", action="store_true", help="smallest sizes: to try the commands, not to quote them")
     made.add_argument("--dry-run", action="store_true", help="only list what would be run")

@@ -35,6 +35,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "submit": ("bench_scaletest_submit", "--workloads", "200", "--pods", "500", "--kubectl-pods", "2"),
 }
 LIMIT_S = 600
+TRIALS = 4  # of all of them in a quarter of an hour
 # Of the workbench alone; benchmarks, their tests and data are those of this commit on both sides.
 _OWN = "workbench"
 _Key = tuple[str, str, str]
@@ -62,7 +63,11 @@ def compare_commits(commit: str, names: Sequence[str], trials: int) -> int:
                     for row in _run(name, side, Path(scratch) / "rows.json"):
                         by_side[side.name].setdefault((row.area, row.scenario, row.side), []).append(row)
             before, now = (by_side[side.name] for side in sides)
-            pairs += [(key, _join(before[key]), _join(now[key])) for key in now if key in before]
+            found_pairs = [(key, _join(before[key]), _join(now[key])) for key in now if key in before]
+            # The verdicts are those of all figures together, and come at the end.
+            for key, earlier, later in found_pairs:
+                shape.say(f"  {key[1]}, {key[2]}: {shape.told_ratio(shape.ratio(later, earlier))} times as good")
+            pairs += found_pairs
     ratios = [shape.ratio(now, before) for _, before, now in pairs]
     decisions = iter(decide_verdicts([found for found in ratios if found is not None]))
     for (key, before, now), found in zip(pairs, ratios, strict=True):
@@ -85,8 +90,11 @@ def open_sides(commit: str, scratch: Path) -> Iterator[list[Side]]:
             for part in ROOT.iterdir():
                 if part.name not in (_OWN, ".git"):
                     (folder / part.name).symlink_to(part)
-            (folder / _OWN).symlink_to(source / _OWN)
-            sides.append(Side(name, folder, _find_python(source, scratch / "environment")))
+            # Copies that are compiled alike: one side with byte code and one without differ by a quarter.
+            shutil.copytree(source / _OWN, folder / _OWN, ignore=shutil.ignore_patterns("__pycache__"))
+            python = _find_python(source, scratch / "environment")
+            subprocess.run([python, "-m", "compileall", "-q", str(folder / _OWN)], check=True)
+            sides.append(Side(name, folder, python))
         yield sides
 
 
