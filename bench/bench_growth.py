@@ -318,19 +318,19 @@ def _make_runs(folder: Path, size: int) -> Path:
     ends = [Column(f"p50_{end}", "float", f"{end} end.", unit="ms") for end in ("low", "high")]
     columns = (Column("name", "str", "Case."), Column("p50", "float", "Median.", unit="ms", better="lower"), *ends)
     table, out, rng = Table("cases", "One row per case.", ("name",), columns), folder / "runs", np.random.default_rng(1)
-    out.mkdir()
+    now = datetime.now(UTC)
+    ended = {"title": "Growth", "config": {"scale": 1}, "status": "succeeded", "duration_s": 60.0}
+    record = run_folder.build_record("", AREA, now) | ended | {"verdict": "valid", "answer": "An answer."}
     for place in range(size):
-        run = run_folder.start_run(AREA, out, config={"scale": 1})
+        began = now - timedelta(hours=size - place)
+        times = {"started_at": began.isoformat(), "ended_at": (began + timedelta(minutes=1)).isoformat()}
+        run_id = f"{began:%Y%m%dT%H%M%SZ}-{place:06x}"
         values = rng.lognormal(2, 0.02, 3).tolist()
         rows = [
             {"name": name, "p50": value, "p50_low": 0.98 * value, "p50_high": 1.02 * value}
             for name, value in zip("abc", values, strict=True)
         ]
-        run.write_table(table, table.frame(rows))
-        run.conclude("valid", [], "An answer.")
-        began = datetime.now(UTC) - timedelta(hours=size - place)
-        run.record |= {"started_at": began.isoformat(timespec="milliseconds"), "duration_s": 60.0}
-        run.save()
+        run_folder.Run(out / AREA / run_id, record | times | {"run_id": run_id}).write_table(table, table.frame(rows))
     return out
 
 

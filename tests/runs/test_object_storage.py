@@ -95,7 +95,7 @@ def test_a_run_in_a_bucket_is_listed_shown_compared_checked_and_fetched_as_one_i
     assert url in capsys.readouterr().out
     assert {run.run_id for run in catalogue.list_runs(RUNS)} == {first.run_id, second.run_id}
     assert call("runs", "show", first.run_id, "--out", RUNS) == 0
-    assert "How fast?" in capsys.readouterr().out
+    assert "Twice as fast." in capsys.readouterr().out
     assert call("runs", "diff", url, str(first.folder)) == 0
     assert call("gallery", RUNS) == 0
     assert capsys.readouterr().out.endswith(f"{RUNS}/index.html\n")
@@ -107,6 +107,17 @@ def test_a_run_in_a_bucket_is_listed_shown_compared_checked_and_fetched_as_one_i
     for key, content in read_objects().items():
         assert s3_server.SECRET.encode() not in content, key
         assert s3_server.KEY.encode() not in content, key
+
+
+def test_many_runs_are_listed_with_one_request_each(tmp_path: Path, faults: s3_server.Faults) -> None:
+    record = json.loads((kept(tmp_path).folder / "run.json").read_text())
+    names = [f"run-{number:02d}" for number in range(40)]
+    for name in names:
+        write_object(f"runs/speedup/{name}/run.json", json.dumps(record | {"run_id": name}).encode())
+        write_object(f"runs/speedup/{name}/tables/factors.parquet", b"")
+    before = faults.done["requests"]
+    assert sorted(run.run_id for run in catalogue.list_runs(RUNS)) == names
+    assert faults.done["requests"] - before <= len(names) + 6
 
 
 @pytest.mark.live

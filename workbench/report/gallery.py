@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +18,7 @@ from workbench.charts.renderer import CHART_MIME, render_png
 from workbench.charts.theme import ON_DARK, build_vega_config
 from workbench.core import redaction
 from workbench.core.errors import InputError, RunFailedError
-from workbench.core.files import is_permanent_error, is_store_failure
+from workbench.core.files import is_store_failure
 from workbench.core.formats import NULL, escape_html, format_duration, format_moment, format_number
 from workbench.forecasts.ledger import LEDGER_FILE, MAX_LEDGER_BYTES, parse_ledger
 from workbench.forecasts.scores import build_cases, format_share, score_cases
@@ -130,14 +130,19 @@ def write_gallery(place: str | Path) -> Path | str:
     if not runs and not broken:
         raise InputError("no runs below the folder", where=redaction.strip_user_info(str(place)), do=do)
     forecasts = _render_forecasts(store, root, broken)
+    try:
+        reports = store.has_each([f"{run.root}/{catalogue.REPORT_FILE}" for run in runs])
+    except OSError as error:
+        where, reason = store.display_path(root), format_error(error)
+        raise InputError("cannot list the reports", where=where, found=reason) from error
     # A card for each notebook, in the order of their names, which is that of the questions.
-    groups: dict[tuple[str, str], list[StoredRun]] = {}
-    for run in runs:
-        groups.setdefault((str(run.record.get("notebook") or run.area), run.area), []).append(run)
+    groups: dict[tuple[str, str], list[tuple[StoredRun, bool]]] = {}
+    for run, has_report in zip(runs, reports, strict=True):
+        groups.setdefault((str(run.record.get("notebook") or run.area), run.area), []).append((run, has_report))
     cards = ""
     for _, group in sorted(groups.items()):
-        older = [_build_entry(root, run, picture=False, read=n < MAX_TREND) for n, run in enumerate(group[1:], 1)]
-        cards += _render_card(_build_entry(root, group[0]), older)
+        newest, *older = (_build_entry(root, *one, picture=n == 0, read=n < MAX_TREND) for n, one in enumerate(group))
+        cards += _render_card(newest, older)
     areas = f'<ul class="cards">{cards}</ul>' + forecasts
     html = _render_page(areas, _render_broken_runs(store.display_path(root), broken), len(runs))
     try:
@@ -176,21 +181,16 @@ def _render_forecasts(store: Store, root: str, broken: list[InputError]) -> str:
     return f'<section class="forecasts"><h2>Do the forecasts hold?</h2>{rows}</section>'
 
 
-def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool = True) -> GalleryEntry:
+def _build_entry(
+    root: str, run: StoredRun, has_report: bool, *, picture: bool = True, read: bool = True
+) -> GalleryEntry:
     """The entry of a run; without `read` from its record alone."""
     record = run.record | {"status": run.state}
     headline, charts = read_headline_and_charts(run) if read else ({}, [])
     failure = record["failure"] if isinstance(record.get("failure"), dict) else {}
     answer = headline.get("answer") or record.get("answer") or failure.get("error_name") or ""
     question = headline.get("question") or headline.get("heading") or record["title"]
-    try:
-        has_report = any(PurePosixPath(path).name == "report.html" for path, _, _ in run.store.list_entries(run.root))
-    except OSError as error:
-        if is_permanent_error(error):
-            has_report = False
-        else:
-            raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error
-    link = quote(f"{run.root}/report.html".removeprefix(f"{root}/")) if has_report else None
+    link = quote(f"{run.root}/{catalogue.REPORT_FILE}".removeprefix(f"{root}/")) if has_report else None
     thumbnail = _render_thumbnail(charts[0]) if picture and charts else ""
     numbers = headline.get("key_numbers")
     first = numbers[0] if isinstance(numbers, list) and numbers and isinstance(numbers[0], dict) else {}

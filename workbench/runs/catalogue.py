@@ -21,7 +21,17 @@ from workbench.core.locks import LOCK_FILE
 from workbench.core.samples import find_sample
 from workbench.runs import run_folder
 from workbench.runs.run_folder import parse_record, read_start_time
-from workbench.runs.run_stores import LocalStore, RemoteStore, Store, format_error, list_files, open_place
+from workbench.runs.run_stores import (
+    MANY_AT_ONCE,
+    Content,
+    LocalStore,
+    RemoteStore,
+    Store,
+    format_error,
+    list_files,
+    open_place,
+    try_to_read,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,10 +181,10 @@ class StoredRun:
     def report(self) -> str | None:
         """Path or URL of the report; null before the run has ended, or without one."""
         try:
-            names = {PurePosixPath(path).name for path, _, _ in self.store.list_entries(self.root)}
+            (has_report,) = self.store.has_each([f"{self.root}/{REPORT_FILE}"])
         except OSError:
             return None
-        return f"{self.place}/{REPORT_FILE}" if REPORT_FILE in names else None
+        return f"{self.place}/{REPORT_FILE}" if has_report else None
 
     def build_document(self) -> dict[str, Any]:
         """The record for `--json`, with the state as `status` and the place as `folder`."""
@@ -259,29 +269,33 @@ def build_stored_run(run: run_folder.Run) -> StoredRun:
     return StoredRun(str(run.folder), run.record, run.status, LocalStore(), str(run.folder))
 
 
-def _read_stored_run(store: Store, root: str, record_name: str = run_folder.RECORD_FILE) -> StoredRun:
-    path = f"{root}/{record_name}"
+def _read_stored_run(store: Store, root: str) -> StoredRun:
+    content = try_to_read(store, f"{root}/{run_folder.RECORD_FILE}", run_folder.MAX_RECORD_BYTES)
+    if isinstance(content, FileNotFoundError):
+        found = f"no {run_folder.RECORD_FILE}"
+        raise InputError("not a run folder", where=store.display_path(root), found=found) from content
+    return _build_stored_run(store, root, content)
 
-    def read_record() -> dict[str, Any]:
-        where = store.display_path(path)
-        try:
-            content = store.read_bytes(path, run_folder.MAX_RECORD_BYTES)
-        except FileNotFoundError as error:
-            raise InputError("not a run folder", where=store.display_path(root), found=f"no {record_name}") from error
-        except OSError as error:
-            raise InputError("unreadable run record", where=where, found=format_error(error)) from error
-        return parse_record(content, where)
 
-    record = read_record()
+def _build_stored_run(store: Store, root: str, content: Content) -> StoredRun:
+    """The run of a record that was read; one that has ended meanwhile is read again."""
+    where = store.display_path(f"{root}/{run_folder.RECORD_FILE}")
+    if isinstance(content, OSError):
+        raise InputError("unreadable run record", where=where, found=format_error(content)) from content
+    if isinstance(content, InputError):
+        raise content
+    record = parse_record(content, where)
     state = store.read_state(root, record)
     if record["status"] == "running" and state not in ("running", "died", "unfinished"):
-        # The run ended in between: read the final record.
-        record = read_record()
+        return _read_stored_run(store, root)
     return StoredRun(store.display_path(root), record, state, store, root)
 
 
 def list_runs(
-    place: str | Path, *, unreadable: OnUnreadable | None = None, record_name: str = run_folder.RECORD_FILE
+    place: str | Path,
+    *,
+    unreadable: OnUnreadable | None = None,
+    half_deleted: Callable[[StoredRun], None] | None = None,
 ) -> list[StoredRun]:
     """List all runs below a folder or URL, newest first; the list may be empty.
 
@@ -289,56 +303,72 @@ def list_runs(
 
     `unreadable`: Called with the error of each unreadable run, and once where more than `MAX_RUNS` are there, of which
     the rest is left out before sorting; without it both are silent.
+    `half_deleted`: Called with each run whose record was deleted and whose files were not; see `DELETED_RECORD`.
     """
     store, root = open_place(place)
     runs: list[StoredRun] = []
-    for folder in _iterate_run_folders(store, root, record_name, unreadable):
+    for folder, is_whole, content in _iterate_records(store, root, unreadable or (lambda _: None)):
         try:
-            runs.append(_read_stored_run(store, folder, record_name))
+            run = _build_stored_run(store, folder, content)
         except InputError as error:
-            if unreadable:
+            if unreadable and (is_whole or half_deleted):
                 unreadable(error)
+            continue
+        if is_whole:
+            runs.append(run)
+        elif half_deleted:
+            half_deleted(run)
     return sorted(runs, key=lambda run: (run.began, run.run_id), reverse=True)
 
 
-def _iterate_run_folders(store: Store, root: str, record_name: str, unreadable: OnUnreadable | None) -> Iterator[str]:
-    waiting, seen = [(root, 0)], 0
+def _iterate_records(store: Store, root: str, unreadable: OnUnreadable) -> Iterator[tuple[str, bool, Content]]:
+    """Each run's folder, whether it is whole, and its record; the records of many folders are asked for at once."""
+    waiting, n_seen = [(root, 0)], 0
     while waiting:
-        folder, depth = waiting.pop()
-        try:
-            entries = sorted(store.list_entries(folder))
-        except (FileNotFoundError, NotADirectoryError):
-            if folder == root and isinstance(store, RemoteStore) and not store.has_bucket(root):
-                do = "check its name, and the credentials and endpoint in the environment"
-                raise ConfigError("no such bucket", where=store.display_path(root), do=do) from None
-            continue
-        except OSError as error:
-            where, reason = store.display_path(folder), format_error(error)
-            if folder == root:
-                raise ConfigError("cannot list the runs", where=where, found=reason) from error
-            if unreadable:
-                failure = InputError("cannot list a folder of runs", where=where, found=reason)
-                failure.__cause__ = error
-                unreadable(failure)
-            continue
-        names = {PurePosixPath(path).name for path, is_folder, _ in entries if not is_folder}
-        if record_name != run_folder.RECORD_FILE and run_folder.RECORD_FILE in names:
-            continue
-        if record_name in names:
-            if seen == MAX_RUNS:
-                if unreadable:
-                    too_many = InputError(
-                        "too many runs: the rest is not listed",
-                        where=store.display_path(root),
-                        allowed=f"at most {MAX_RUNS:,} runs",
-                        do="list a folder below it, or delete old runs: workbench runs prune",
-                    )
-                    unreadable(too_many)
+        folders, waiting = waiting[: -MANY_AT_ONCE - 1 : -1], waiting[:-MANY_AT_ONCE]
+        records = [f"{folder}/{run_folder.RECORD_FILE}" for folder, _ in folders]
+        contents = store.read_each(records, run_folder.MAX_RECORD_BYTES)
+        for (folder, depth), content in zip(folders, contents, strict=True):
+            if isinstance(content, (FileNotFoundError, NotADirectoryError)):
+                entries = sorted(_list_folder(store, folder, root, unreadable))
+                deleted = f"{folder}/{DELETED_RECORD}"
+                if any(path == deleted for path, _, _ in entries):
+                    yield folder, False, try_to_read(store, deleted, run_folder.MAX_RECORD_BYTES)
+                elif depth < MAX_DEPTH:
+                    waiting += [(path, depth + 1) for path, is_folder, _ in entries if is_folder and path != folder]
+                continue
+            if folder == root and isinstance(content, OSError):
+                where = store.display_path(root)
+                raise ConfigError("cannot list the runs", where=where, found=format_error(content)) from content
+            if n_seen == MAX_RUNS:
+                too_many = InputError(
+                    "too many runs: the rest is not listed",
+                    where=store.display_path(root),
+                    allowed=f"at most {MAX_RUNS:,} runs",
+                    do="list a folder below it, or delete old runs: workbench runs prune",
+                )
+                unreadable(too_many)
                 return
-            seen += 1
-            yield folder
-        elif depth < MAX_DEPTH:
-            waiting += [(path, depth + 1) for path, is_folder, _ in entries if is_folder and path != folder]
+            n_seen += 1
+            yield folder, True, content
+
+
+def _list_folder(store: Store, folder: str, root: str, unreadable: OnUnreadable) -> list[tuple[str, bool, int]]:
+    """The entries of a folder that holds no run; none where it is gone or cannot be listed, which is told."""
+    try:
+        return store.list_entries(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        if folder == root and isinstance(store, RemoteStore) and not store.has_bucket(root):
+            do = "check its name, and the credentials and endpoint in the environment"
+            raise ConfigError("no such bucket", where=store.display_path(root), do=do) from None
+    except OSError as error:
+        where, reason = store.display_path(folder), format_error(error)
+        if folder == root:
+            raise ConfigError("cannot list the runs", where=where, found=reason) from error
+        failure = InputError("cannot list a folder of runs", where=where, found=reason)
+        failure.__cause__ = error
+        unreadable(failure)
+    return []
 
 
 def resolve_run(name: str, place: str | Path) -> StoredRun:

@@ -70,20 +70,16 @@ def plan_pruning(
     if unknown := [state for state in states if state not in STATES]:
         raise ConfigError("no such status", where="--status", found=unknown, allowed=STATES)
     newest: Counter[str] = Counter()
-    doomed = []
-    for run in catalogue.list_runs(place, unreadable=unreadable):
+    doomed: list[PruneCandidate] = []
+    half_deleted: list[StoredRun] = []
+    for run in catalogue.list_runs(place, unreadable=unreadable, half_deleted=half_deleted.append):
         newest[run.area] += 1
         if keep is not None and newest[run.area] <= keep:
             continue
         if (area and run.area != area) or (before and run.began >= before) or (states and run.state not in states):
             continue
         doomed.append(_build_candidate(run, place, asked_unfinished="unfinished" in states))
-    half_deleted = [
-        run
-        for run in catalogue.list_runs(place, record_name=DELETED_RECORD, unreadable=unreadable)
-        if not area or run.area == area
-    ]
-    return doomed + [PruneCandidate(run, _count_bytes(run)) for run in half_deleted]
+    return doomed + [PruneCandidate(run, _count_bytes(run)) for run in half_deleted if not area or run.area == area]
 
 
 def _build_candidate(run: StoredRun, place: str | Path, *, asked_unfinished: bool) -> PruneCandidate:

@@ -8,7 +8,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -18,10 +18,14 @@ from workbench.runs import run_folder
 
 MAX_FILES = 20_000
 MAX_FILE_DEPTH = 8
+# What is held of objects that are asked for at once is small.
+MANY_AT_ONCE = 500
 # A request is sent up to six times, 3 s in all; drivers such as s3fs send some again by themselves before.
 _ATTEMPTS = 6
 _FIRST_DELAY_S = 0.1
 _T = TypeVar("_T")
+Content = bytes | OSError | InputError
+"""What a file holds, or the error of reading it."""
 # Elsewhere a folder that is not there is one without runs.
 BUCKET_PROTOCOLS = {"s3", "s3a", "gs", "gcs", "abfs", "az", "oci", "oss"}
 
@@ -34,6 +38,16 @@ class LocalStore:
     def read_bytes(self, path: str, max_bytes: int) -> bytes:
         """The bytes of a file of at most `max_bytes`."""
         return files.read_up_to(path, max_bytes)
+
+    def read_each(self, paths: Sequence[str], max_bytes: int) -> list[Content]:
+        """The content of each file of at most `max_bytes`; a link is a file not found."""
+        return [
+            FileNotFoundError(path) if Path(path).is_symlink() else try_to_read(self, path, max_bytes) for path in paths
+        ]
+
+    def has_each(self, paths: Sequence[str]) -> list[bool]:
+        """Whether each file is there; a link is not."""
+        return [Path(path).is_file() and not Path(path).is_symlink() for path in paths]
 
     def write_bytes(self, path: str, content: bytes) -> None:
         """Write a file, atomically."""
@@ -87,23 +101,57 @@ class RemoteStore:
     def read_bytes(self, path: str, max_bytes: int) -> bytes:
         """The bytes of a file of at most `max_bytes`."""
 
-        def read() -> bytes:
+        def open_and_read() -> bytes:
+            # The driver opens what its last listing shows, and refuses what was written since.
+            self._forget_listings()
             with self.store.open(path, "rb") as file:
                 return bytes(file.read(max_bytes + 1))
 
-        def read_anew() -> bytes:
-            self._forget_listings()
-            return read()
-
         try:
             with files.raise_as_os_errors():
-                content = read()
+                content = bytes(self.store.cat_file(path, start=0, end=max_bytes + 1))
         except OSError:
-            # The driver opens what its last listing shows, and refuses what was written since.
-            content = send_request(read_anew)
+            # Some stores have no range of an empty object.
+            content = send_request(open_and_read)
         if len(content) > max_bytes:
             raise InputError("file is too large", where=self.display_path(path), allowed=f"{max_bytes:,} bytes")
         return content
+
+    def read_each(self, paths: Sequence[str], max_bytes: int) -> list[Content]:
+        """The content of each file of at most `max_bytes`, by many requests at once."""
+        return [
+            try_to_read(self, path, max_bytes)
+            if content is None or (isinstance(content, bytes) and len(content) > max_bytes)
+            else content
+            for path, content in self._read_starts(paths, max_bytes + 1)
+        ]
+
+    def has_each(self, paths: Sequence[str]) -> list[bool]:
+        """Whether each object is there, by many requests at once.
+
+        Raises
+        ------
+        OSError
+            The store does not answer.
+        """
+        there = []
+        for path, content in self._read_starts(paths, 1):
+            answer = try_to_read(self, path, 0) if content is None else content
+            if isinstance(answer, OSError) and not files.is_permanent_error(answer):
+                raise answer
+            there.append(not isinstance(answer, OSError))
+        return there
+
+    def _read_starts(self, paths: Sequence[str], n_bytes: int) -> Iterator[tuple[str, bytes | OSError | None]]:
+        """The first bytes of each object; null where they are to be asked for again, by `read_bytes`."""
+        self._forget_listings()
+        for begin in range(0, len(paths), MANY_AT_ONCE):
+            batch = list(paths[begin : begin + MANY_AT_ONCE])
+            for path, content in zip(batch, self.store.cat_ranges(batch, 0, n_bytes), strict=True):
+                if isinstance(content, FileNotFoundError):
+                    yield path, content
+                else:
+                    yield path, None if isinstance(content, Exception) else bytes(content)
 
     def write_bytes(self, path: str, content: bytes) -> None:
         """Write an object; it is seen whole or not at all."""
@@ -170,6 +218,14 @@ class RemoteStore:
 
 
 Store = LocalStore | RemoteStore
+
+
+def try_to_read(store: Store, path: str, max_bytes: int) -> Content:
+    """The bytes of a file of at most `max_bytes`, or the error of reading it."""
+    try:
+        return store.read_bytes(path, max_bytes)
+    except (OSError, InputError) as error:
+        return error
 
 
 def open_place(place: str | Path) -> tuple[Store, str]:
