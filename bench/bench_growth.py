@@ -349,6 +349,31 @@ def prepare_gallery(folder: Path, size: int) -> list[str]:
     return workbench("gallery", _make_runs(folder, size))
 
 
+def prepare_questions(folder: Path, size: int) -> list[str]:
+    """The newest of many runs, asked of the MCP server."""
+    return [sys.executable, "-m", "bench.mcp_question", str(_make_runs(folder, size))]
+
+
+def prepare_gallery_page(folder: Path, size: int) -> list[str]:
+    """The index page of many runs, opened in Chromium and scrolled to its end."""
+    from workbench.report.gallery import write_gallery
+
+    return [sys.executable, "-m", "bench.page_opening", str(write_gallery(_make_runs(folder, size)))]
+
+
+def prepare_report_page(folder: Path, size: int) -> list[str]:
+    """A report by its charts, opened in Chromium and scrolled to its end."""
+    from nbformat import v4
+
+    from tests.browser import samples
+    from workbench.report import page
+
+    pieces = list(samples.all_pieces().values())
+    outputs = [samples.shown(pieces[place % len(pieces)]) for place in range(size)]
+    run = samples.write_run(folder, [v4.new_markdown_cell("# Q?"), v4.new_code_cell("charts", outputs=outputs)])
+    return [sys.executable, "-m", "bench.page_opening", str(page.write_report(run))]
+
+
 JOBS = (
     Job("facts-tasks", "eventlog", "tasks a task of the sample", 2, prepare_tasks),
     Job("facts-queries", "eventlog", "times the sample's queries", 1, prepare_queries),
@@ -372,6 +397,9 @@ JOBS = (
     Job("runs-list", "runs", "runs", 100, prepare_listing),
     Job("runs-history", "runs", "runs", 100, prepare_run_history),
     Job("gallery-runs", "runs", "runs", 100, prepare_gallery),
+    Job("mcp-runs", "runs", "runs", 100, prepare_questions),
+    Job("gallery-page", "report", "runs", 100, prepare_gallery_page),
+    Job("report-page", "report", "charts", 1, prepare_report_page),
 )
 
 

@@ -16,11 +16,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import shape
+from bench import mcp_question, shape
 from bench.shape import Bar, Row
+from workbench.cli.app import AREAS
 
 ROOT = Path(__file__).parents[1]
-LOG = "data/samples/eventlogs/small/three_queries"
+NEW = "NEW"
+"""In a command: a folder that is new in each trial."""
+SMALLEST_JOBS = {
+    "facts of a small log": ("eventlog", "facts", "sample:three_queries", "--out", NEW),
+    "profile of a small log": ("speedup", "profile", "sample:three_queries", "--out", NEW),
+    "estimate of a sweep": ("sizing", "estimate", "sample:gpu/sizing", "--target-users", "500"),
+    "recommendation of a session": ("indicators", "recommend", "sample:numpy", "--mix", "sort=1", "--out", NEW),
+    "plan of a scale test": ("scaletest", "plan", "sample:first-test"),
+    "capacity plan": ("capacity", "plan", "--sizing", "sample:capacity/sizing", "--out", NEW),
+    "scores of forecasts": ("forecast", "score", "--ledger", "sample:ledger"),
+}
 BIN = Path(sys.executable).parent
 
 
@@ -39,16 +50,33 @@ def start(trials: int) -> list[Row]:
     workbench = [sys.executable, "-m", "workbench"]
     with tempfile.TemporaryDirectory() as scratch:
         numbers = itertools.count()
-        facts = [*workbench, "eventlog", "facts", LOG, "--out"]
+
+        def run(*arguments: str) -> shape.Measure:
+            return lambda: timed([*workbench, *(part.replace(NEW, f"{scratch}/{next(numbers)}") for part in arguments)])
+
+        def greet() -> dict[str, float]:
+            begin = time.perf_counter()
+            mcp_question.ask(scratch, only_hello=True)
+            return {"wall_s": time.perf_counter() - begin}
+
         sides = {
-            "workbench --help": lambda: timed([*workbench, "--help"]),
-            "eventlog facts of a small log": lambda: timed([*facts, f"{scratch}/{next(numbers)}"]),
+            "workbench --help": (0.35, run("--help")),
+            **{f"workbench {area} --help": (0.25, run(area, "--help")) for area in AREAS},
+            **{told: (0.8, run(*arguments)) for told, arguments in SMALLEST_JOBS.items()},
+            "first reply of workbench mcp": (0.5, greet),
         }
-        found = shape.alternating(sides, trials, warm_up=1)
-    bars = (Bar("value", at_most=0.35), Bar("value", at_most=1.2))
+        found = shape.alternating({side: measure for side, (_, measure) in sides.items()}, trials, warm_up=1)
     return [
-        Row("house", side, "workbench", "s", found.of(side, "wall_s"), bar=bar, failures=found.failures[side])
-        for side, bar in zip(sides, bars, strict=True)
+        Row(
+            "house",
+            side,
+            "workbench",
+            "s",
+            found.of(side, "wall_s"),
+            bar=Bar("value", at_most=most_s),
+            failures=found.failures[side],
+        )
+        for side, (most_s, _) in sides.items()
     ]
 
 

@@ -16,13 +16,11 @@ from pydantic import Field
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import is_store_failure
 from workbench.core.formats import cut_text
-from workbench.report.gallery import read_headline_and_charts
 from workbench.runs import catalogue, compare, threshold_gate
 from workbench.runs.catalogue import STATES, VERDICTS, StoredRun
 from workbench.runs.columns import RunColumn
 from workbench.runs.compare import RunTable
 from workbench.runs.history import build_history
-from workbench.runs.history_page import build_history_document
 
 if TYPE_CHECKING:
     import polars as pl
@@ -263,6 +261,9 @@ class RunQuestions:
 
         Next: describe_table and read_figure for a table, check_thresholds, compare_runs with an earlier run.
         """
+        # With the drawing of charts, too long to load before the first reply.
+        from workbench.report.gallery import read_headline_and_charts
+
         stored = self._find_run(run)
         record = stored.record
         headline, _ = read_headline_and_charts(stored)
@@ -409,6 +410,8 @@ class RunQuestions:
         have no verdicts, and nothing is held against them. `levels`: figures whose level changed over 12 valid runs or
         more: step, drift, change (one of the two) or outlier (the last runs), where, and what else changed there.
         """
+        from workbench.runs.history_page import build_history_document
+
         runs, unread = self._list_area(area, since)
         document = build_history_document(build_history(runs, figures=figures))
         listed = document.pop("figures")
