@@ -1,13 +1,15 @@
 """The house itself: how soon a command answers, and how long all notebooks take, as a user meets it.
 
-    python -m bench.bench_house [start | all | suite] [--trials 5] [--json FILE]
+    python -m bench.bench_house [start | panel | all | suite] [--trials 5] [--json FILE]
 
-`start`: whole processes, files read before. `all`: `workbench run all --jobs 2` on the shipped samples, warm, once.
+`start`: whole processes, files read before. `panel`: from Run All Cells in JupyterLab, whose kernel has nothing loaded,
+until the panel stands. `all`: `workbench run all --jobs 2` on the shipped samples, warm, once.
 `suite`: `make test`, once (long).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import subprocess
@@ -15,10 +17,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench import mcp_question, shape
 from bench.shape import Bar, Row
 from workbench.cli.app import AREAS
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[1]
 NEW = "NEW"
@@ -80,6 +86,41 @@ def start(trials: int) -> list[Row]:
     ]
 
 
+def panel(trials: int) -> list[Row]:
+    """How soon a notebook's panel stands in JupyterLab."""
+    from tests.browser import labs, pages
+
+    def paint(browser: Browser, lab: labs.Lab, name: str) -> dict[str, float]:
+        with labs.opened(browser, lab, name) as one:
+            one.idle()
+            begin = time.perf_counter()
+            one.menu("Run", "Run All Cells")
+            one.panel.first.wait_for()
+            return {"wall_s": time.perf_counter() - begin}
+
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        labs.started(Path(scratch)) as lab,
+        pages.chromium_browser() as browser,
+    ):
+        names = ("03_sizing.ipynb", "08_profile.ipynb")
+        sides = {name: functools.partial(paint, browser, lab, name) for name in names}
+        found = shape.alternating(sides, trials, warm_up=1)
+    bar = Bar("value", at_most=3)
+    return [
+        Row(
+            "house",
+            "first paint of the panel",
+            side,
+            "s",
+            found.of(side, "wall_s"),
+            bar=bar,
+            failures=found.failures[side],
+        )
+        for side in sides
+    ]
+
+
 def once(name: str, command: list[str], most_s: float) -> Row:
     """A command of minutes, once."""
     found = shape.alternating({name: lambda: timed(command)}, 1)
@@ -90,10 +131,12 @@ def once(name: str, command: list[str], most_s: float) -> Row:
 def main() -> int:
     """Measure, tell, keep."""
     parser = shape.parser(__doc__)
-    parser.add_argument("what", choices=["start", "all", "suite"])
+    parser.add_argument("what", choices=["start", "panel", "all", "suite"])
     options = parser.parse_args()
     if options.what == "start":
         return shape.finish(start(options.trials), options.json)
+    if options.what == "panel":
+        return shape.finish(panel(options.trials), options.json)
     if options.what == "suite":
         return shape.finish([once("make test", ["make", "test"], 600)], options.json)
     with tempfile.TemporaryDirectory() as out:

@@ -23,7 +23,8 @@ class Headline:
 
 _WORLDS = ("bench_indicators_world", "--worlds", "150")
 ALL = (
-    Headline("house", "house", ("bench_house", "start"), 0.3),
+    Headline("house", "house", ("bench_house", "start"), 1),
+    Headline("panel", "house", ("bench_house", "panel"), 1.5),
     Headline("notebooks", "house", ("bench_house", "all"), 1, repeats=False),
     Headline("suite", "house", ("bench_house", "suite"), 50, repeats=False, only_named=True),
     Headline("growth", "house", ("bench_growth", "--trials", "3"), 30, repeats=False, only_named=True),

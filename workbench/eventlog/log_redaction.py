@@ -455,8 +455,6 @@ class Redactor:
 
         Spark names the column of `SELECT 'Rome'` Rome; its definition "Rome AS Rome#7" shows that it is a literal.
         """
-        if not self.strict:
-            return frozenset()
         columns: set[tuple[str, str]] = set()
         literals: set[str] = set()
         words: set[str] = set()

@@ -72,11 +72,11 @@ def describe_metrics(executions: Sequence[SqlState], nodes: PlanNodes) -> Descri
     node = np.repeat(np.arange(len(nodes.owner)), sizes_by_node)
     owner, version = nodes.owner[node], nodes.version[node]
     loose = [
-        (number, version, accumulator_id)
+        (number, accumulator_id, version, kind)
         for number, sql in enumerate(executions)
-        for accumulator_id, (version, _) in sql.loose.items()
+        for accumulator_id, (version, kind) in sql.loose.items()
     ]
-    loose_owner, loose_version, loose_ids = np.array(loose, np.int64).reshape(-1, 3).T
+    loose_owner, loose_ids, loose_version = np.array([one[:3] for one in loose], np.int64).reshape(-1, 3).T
     # The last version wins, then earlier ones, then what no plan has.
     rank = np.concatenate([version, np.full(len(loose), -1)])
     node = np.concatenate([node, np.full(len(loose), -1)])
@@ -95,26 +95,27 @@ def describe_metrics(executions: Sequence[SqlState], nodes: PlanNodes) -> Descri
         np.append(nodes.node_id, -1)[node],
         Coded(name_codes, [*names.values, None]),
         ids,
-        _find_kinds(executions, owner, ids),
+        _find_kinds(executions, loose_owner, loose_ids, [kind for *_, kind in loose], owner, ids),
     )
 
 
-def _find_kinds(executions: Sequence[SqlState], owner: Ints, ids: Ints) -> Coded:
+def _find_kinds(
+    executions: Sequence[SqlState],
+    loose_owner: Ints,
+    loose_ids: Ints,
+    loose_kinds: Sequence[tuple[str, str]],
+    owner: Ints,
+    ids: Ints,
+) -> Coded:
     """Kinds of metrics: as the last chunk whose plans have it describes it, else the first update of a subplan."""
-    loose = [
-        (number, accumulator_id, kind)
-        for number, sql in enumerate(executions)
-        for accumulator_id, (_, kind) in sql.loose.items()
-    ]
     slices = [Slice(NO_PLANS.metrics, 0, 0), *(plan.metrics for sql in executions for plan in sql.plans)]
     rows = join_slices(slices)
     of_plans = [0, *(number for number, sql in enumerate(executions) for _ in sql.plans)]
-    owners = np.array([number for number, _, _ in loose], np.int64), np.repeat(of_plans, [s.count for s in slices])
-    described = np.array([accumulator_id for _, accumulator_id, _ in loose], np.int64), rows.numbers["id"]
-    order, _, end = _find_pairs(np.concatenate(owners), np.concatenate(described), owner, ids)
+    owners = np.concatenate([loose_owner, np.repeat(of_plans, [one.count for one in slices])])
+    order, _, end = _find_pairs(owners, np.concatenate([loose_ids, rows.numbers["id"]]), owner, ids)
     kinds = rows.coded["kind"]
-    codes = np.concatenate([len(kinds.values) + np.arange(len(loose)), kinds.codes])
-    return Coded(codes[order[end - 1]], [*kinds.values, *(kind for _, _, kind in loose)])
+    codes = np.concatenate([len(kinds.values) + np.arange(len(loose_ids)), kinds.codes])
+    return Coded(codes[order[end - 1]], [*kinds.values, *loose_kinds])
 
 
 def find_driver_values(executions: Sequence[SqlState], metrics: DescribedMetrics) -> np.ma.MaskedArray[Any, Any]:

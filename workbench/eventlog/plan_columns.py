@@ -72,14 +72,11 @@ class _CodedList:
         return Coded(np.array(self.codes, np.int32), self.values)
 
 
-NODE_VALUES = ("name", "text", "parents", "accumulators", "metadata")
-
-
 class PlanCollector:
     """Collects the plans of a chunk."""
 
     def __init__(self) -> None:
-        self.values = {name: _CodedList() for name in (*NODE_VALUES, "kind")}
+        self.values = {name: _CodedList() for name in ("name", "text", "parents", "accumulators", "metadata", "kind")}
         self.depths: list[int] = []
         self.codegen_ids: list[int] = []
         self.metric_ids: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -193,7 +193,7 @@ class SqlAssembler:
     def _write_plans(self, executions: list[SqlState], nodes: PlanNodes) -> None:
         redactor, coded = self.rows.redactor, nodes.rows.coded
         texts, metadata = coded["text"], coded["metadata"]
-        words = [redactor.find_column_words(*_list_texts(nodes, number)) for number in range(len(executions))]
+        words = [self._find_column_words(nodes, number) for number in range(len(executions))]
         # A text, and metadata, are those of one execution.
         text_owners, metadata_owners = np.zeros(len(texts.values), int), np.zeros(len(metadata.values), int)
         text_owners[texts.codes], metadata_owners[metadata.codes] = nodes.owner, nodes.owner
@@ -224,6 +224,18 @@ class SqlAssembler:
             },
         )
 
+    def _find_column_words(self, nodes: PlanNodes, number: int) -> frozenset[str]:
+        """Columns and tables that the plans of an execution name, where texts are cleaned by them."""
+        if not self.rows.redactor.strict:
+            return frozenset()
+        is_own = nodes.owner == number
+        names, texts, metadata = (
+            [column.values[code] for code in np.unique(column.codes[is_own]).tolist()]
+            for column in (nodes.rows.coded[name] for name in ("name", "text", "metadata"))
+        )
+        told = (str(value) for content in metadata if content for value in content.values())
+        return self.rows.redactor.find_column_words(names, [*texts, *told])
+
     def _format_metadata(self, metadata: dict[str, object], columns: frozenset[str]) -> str:
         clean = {
             remove_secrets(name): self.rows.redactor.redact_plan(str(value), columns)
@@ -252,21 +264,3 @@ class SqlAssembler:
                 "stage_ids": stage_ids,
             },
         )
-
-
-def _list_texts(nodes: PlanNodes, number: int) -> tuple[Iterator[str], Iterator[str]]:
-    """Names of an execution's plan nodes, and what they tell; made only when they are asked for."""
-
-    def list_values(name: str) -> Iterator[Any]:
-        column = nodes.rows.coded[name]
-        return (column.values[code] for code in np.unique(column.codes[nodes.owner == number]).tolist())
-
-    def list_told() -> Iterator[str]:
-        yield from list_values("text")
-        for content in filter(None, list_values("metadata")):
-            yield from map(str, content.values())
-
-    def list_names() -> Iterator[str]:
-        yield from list_values("name")
-
-    return list_names(), list_told()

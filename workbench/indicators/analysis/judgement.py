@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MIN_ROUNDS = 5
 DRAWS = 10_000
+# Values that are simulated at once, so that a long session needs no more memory than a short one.
+MAX_SIMULATED = 1_000_000
 ALPHA = 0.05
 SHORTEST = 2
 MIN_DRIFT_ROUNDS = 6
@@ -226,7 +228,10 @@ def _find_best_cut(values: dict[int, float]) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _simulate_null_statistics(n: int) -> Floats:
     """Simulate the largest cut statistic of n rounds of steady normal noise, `DRAWS` times; shape (draws,)."""
-    return np.asarray(_compute_cut_statistics(np.random.default_rng(n).standard_normal((DRAWS, n))).max(axis=1))
+    random = np.random.default_rng(n)
+    at_once = max(1, MAX_SIMULATED // n)
+    parts = [min(at_once, DRAWS - begin) for begin in range(0, DRAWS, at_once)]
+    return np.concatenate([_compute_cut_statistics(random.standard_normal((part, n))).max(axis=1) for part in parts])
 
 
 def _compute_cut_statistics(rows: Floats) -> Floats:

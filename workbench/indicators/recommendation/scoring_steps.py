@@ -131,9 +131,10 @@ class Figures(Wrap):
         message = f"{stack.name}: {effect} against {self.context.baseline} over the mix; {source}"
         ends = _convert_ends(ratio.low, ratio.high)
         sentences = [_justify(stack, "INFO", message, MIX, ratio.estimate, ends, stack.rounds, stack.basis)]
-        for row in self.observations.iter_rows(named=True):
+        own = self.observations.clear() if stack.arm is None else self.observations.filter(arm=stack.arm)
+        for row in own.iter_rows(named=True):
             metric = row["metric"]
-            if row["arm"] == stack.arm and metric in self.context.weights and row["ratio"] is not None:
+            if metric in self.context.weights and row["ratio"] is not None:
                 ends = _convert_ends(row["low"], row["high"])
                 span = "" if ends is None else f" [{ends[0]:+.1f}, {ends[1]:+.1f}]"
                 effect = f"{ratio_to_percent(row['ratio']):+.1f} %{span}"

@@ -354,10 +354,11 @@ def sieve_stacks(units: Sequence[Unit], stacks: Sequence[Candidate]) -> tuple[li
     for unit in units:
         if isinstance(unit, Sieve):
             unit.rejected.clear()
+            given = set(map(id, candidates))
             with _blame_unit(unit):
                 survivors = list(unit.run(iter(candidates)))
             for stack in survivors:
-                if not any(stack is candidate for candidate in candidates):
+                if id(stack) not in given:
                     raise InputError(
                         "a sieve returned a stack that it was not given",
                         where=f"unit {unit.label}",
