@@ -16,14 +16,15 @@ from pydantic import Field
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import is_store_failure
 from workbench.core.formats import cut_text
-from workbench.runs import catalogue, compare, threshold_gate
+from workbench.runs import catalogue
 from workbench.runs.catalogue import STATES, VERDICTS, StoredRun
-from workbench.runs.columns import RunColumn
-from workbench.runs.compare import RunTable
-from workbench.runs.history import build_history
 
+# What only some questions need is loaded by them: a client waits for the first reply.
 if TYPE_CHECKING:
     import polars as pl
+
+    from workbench.runs.columns import RunColumn
+    from workbench.runs.compare import RunTable
 
 MAX_REPLY_BYTES = 100_000
 MAX_TEXT_CHARS = 2_000
@@ -261,7 +262,6 @@ class RunQuestions:
 
         Next: describe_table and read_figure for a table, check_thresholds, compare_runs with an earlier run.
         """
-        # With the drawing of charts, too long to load before the first reply.
         from workbench.report.gallery import read_headline_and_charts
 
         stored = self._find_run(run)
@@ -377,6 +377,7 @@ class RunQuestions:
         Verdicts are of candidate / baseline: HIGHER, LOWER, SAME within 2 %, or UNDECIDED, together at 90 %. A run that
         is not valid, and a column whose unit or type is another one, get none; `reason` tells why.
         """
+        from workbench.runs import compare
         from workbench.runs.compare_page import build_comparison_document
 
         sides = self._find_run(baseline), self._find_run(candidate)
@@ -410,6 +411,7 @@ class RunQuestions:
         have no verdicts, and nothing is held against them. `levels`: figures whose level changed over 12 valid runs or
         more: step, drift, change (one of the two) or outlier (the last runs), where, and what else changed there.
         """
+        from workbench.runs.history import build_history
         from workbench.runs.history_page import build_history_document
 
         runs, unread = self._list_area(area, since)
@@ -439,6 +441,8 @@ class RunQuestions:
 
         `exit_code`: 0 all passed, 1 broken, 2 a rule cannot be checked. A run that is not valid passes no rule.
         """
+        from workbench.runs import threshold_gate
+
         stored = self._find_run(run)
         outcome = stored.record.get("thresholds")
         if rules is not None:
@@ -474,10 +478,12 @@ class RunQuestions:
 
 
 def _load_table(run: StoredRun, table: str) -> RunTable:
+    from workbench.runs.compare import load_run_table
+
     if table not in (names := run.list_table_names()):
         do = f"show_run lists the tables of {run.run_id}"
         raise InputError("no such table in the run", where=f"run {run.run_id}", found=table[:100], allowed=names, do=do)
-    return compare.load_run_table(run, table)
+    return load_run_table(run, table)
 
 
 def _find_report(run: StoredRun) -> str | None:
