@@ -27,7 +27,7 @@ ALL = (
     Headline("panel", "house", ("bench_house", "panel"), 1.5),
     Headline("notebooks", "house", ("bench_house", "all"), 1, repeats=False),
     Headline("suite", "house", ("bench_house", "suite"), 50, repeats=False, only_named=True),
-    Headline("growth", "house", ("bench_growth", "--trials", "3"), 30, repeats=False, only_named=True),
+    Headline("growth", "house", ("bench_growth", "--trials", "3"), 15, repeats=False, only_named=True),
     Headline("eventlog", "eventlog", ("bench_eventlog",), 16.5),
     Headline("fleet", "speedup", ("bench_qualify", "--logs", "40"), 5),
     Headline("fleet-spark", "speedup", ("bench_fleet_spark",), 20, only_named=True),

@@ -277,9 +277,11 @@ def _read_stored_run(store: Store, root: str) -> StoredRun:
     return _build_stored_run(store, root, content)
 
 
-def _build_stored_run(store: Store, root: str, content: Content) -> StoredRun:
+def _build_stored_run(
+    store: Store, root: str, content: Content, record_name: str = run_folder.RECORD_FILE
+) -> StoredRun:
     """The run of a record that was read; one that has ended meanwhile is read again."""
-    where = store.display_path(f"{root}/{run_folder.RECORD_FILE}")
+    where = store.display_path(f"{root}/{record_name}")
     if isinstance(content, OSError):
         raise InputError("unreadable run record", where=where, found=format_error(content)) from content
     if isinstance(content, InputError):
@@ -307,22 +309,20 @@ def list_runs(
     """
     store, root = open_place(place)
     runs: list[StoredRun] = []
-    for folder, is_whole, content in _iterate_records(store, root, unreadable or (lambda _: None)):
-        try:
-            run = _build_stored_run(store, folder, content)
-        except InputError as error:
-            if unreadable and (is_whole or half_deleted):
-                unreadable(error)
+    for folder, name, content in _iterate_records(store, root, unreadable or (lambda _: None)):
+        found = runs.append if name == run_folder.RECORD_FILE else half_deleted
+        if found is None:
             continue
-        if is_whole:
-            runs.append(run)
-        elif half_deleted:
-            half_deleted(run)
+        try:
+            found(_build_stored_run(store, folder, content, name))
+        except InputError as error:
+            if unreadable:
+                unreadable(error)
     return sorted(runs, key=lambda run: (run.began, run.run_id), reverse=True)
 
 
-def _iterate_records(store: Store, root: str, unreadable: OnUnreadable) -> Iterator[tuple[str, bool, Content]]:
-    """Each run's folder, whether it is whole, and its record; the records of many folders are asked for at once."""
+def _iterate_records(store: Store, root: str, unreadable: OnUnreadable) -> Iterator[tuple[str, str, Content]]:
+    """Each run's folder, its record's name and content; the records of many folders are asked for at once."""
     waiting, n_seen = [(root, 0)], 0
     while waiting:
         folders, waiting = waiting[: -MANY_AT_ONCE - 1 : -1], waiting[:-MANY_AT_ONCE]
@@ -333,7 +333,7 @@ def _iterate_records(store: Store, root: str, unreadable: OnUnreadable) -> Itera
                 entries = sorted(_list_folder(store, folder, root, unreadable))
                 deleted = f"{folder}/{DELETED_RECORD}"
                 if any(path == deleted for path, _, _ in entries):
-                    yield folder, False, try_to_read(store, deleted, run_folder.MAX_RECORD_BYTES)
+                    yield folder, DELETED_RECORD, try_to_read(store, deleted, run_folder.MAX_RECORD_BYTES)
                 elif depth < MAX_DEPTH:
                     waiting += [(path, depth + 1) for path, is_folder, _ in entries if is_folder and path != folder]
                 continue
@@ -350,7 +350,7 @@ def _iterate_records(store: Store, root: str, unreadable: OnUnreadable) -> Itera
                 unreadable(too_many)
                 return
             n_seen += 1
-            yield folder, True, content
+            yield folder, run_folder.RECORD_FILE, content
 
 
 def _list_folder(store: Store, folder: str, root: str, unreadable: OnUnreadable) -> list[tuple[str, bool, int]]:

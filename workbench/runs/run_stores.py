@@ -18,8 +18,8 @@ from workbench.runs import run_folder
 
 MAX_FILES = 20_000
 MAX_FILE_DEPTH = 8
-# What is held of objects that are asked for at once is small.
-MANY_AT_ONCE = 500
+# Objects of a store that are asked for at once, all of which are held.
+MANY_AT_ONCE = 100
 # A request is sent up to six times, 3 s in all; drivers such as s3fs send some again by themselves before.
 _ATTEMPTS = 6
 _FIRST_DELAY_S = 0.1
@@ -39,11 +39,10 @@ class LocalStore:
         """The bytes of a file of at most `max_bytes`."""
         return files.read_up_to(path, max_bytes)
 
-    def read_each(self, paths: Sequence[str], max_bytes: int) -> list[Content]:
-        """The content of each file of at most `max_bytes`; a link is a file not found."""
-        return [
-            FileNotFoundError(path) if Path(path).is_symlink() else try_to_read(self, path, max_bytes) for path in paths
-        ]
+    def read_each(self, paths: Sequence[str], max_bytes: int) -> Iterator[Content]:
+        """The content of each file of at most `max_bytes`, one after the other; a link is a file not found."""
+        for path in paths:
+            yield FileNotFoundError(path) if Path(path).is_symlink() else try_to_read(self, path, max_bytes)
 
     def has_each(self, paths: Sequence[str]) -> list[bool]:
         """Whether each file is there; a link is not."""
@@ -117,14 +116,11 @@ class RemoteStore:
             raise InputError("file is too large", where=self.display_path(path), allowed=f"{max_bytes:,} bytes")
         return content
 
-    def read_each(self, paths: Sequence[str], max_bytes: int) -> list[Content]:
+    def read_each(self, paths: Sequence[str], max_bytes: int) -> Iterator[Content]:
         """The content of each file of at most `max_bytes`, by many requests at once."""
-        return [
-            try_to_read(self, path, max_bytes)
-            if content is None or (isinstance(content, bytes) and len(content) > max_bytes)
-            else content
-            for path, content in self._read_starts(paths, max_bytes + 1)
-        ]
+        for path, content in self._read_starts(paths, max_bytes + 1):
+            is_too_large = isinstance(content, bytes) and len(content) > max_bytes
+            yield try_to_read(self, path, max_bytes) if content is None or is_too_large else content
 
     def has_each(self, paths: Sequence[str]) -> list[bool]:
         """Whether each object is there, by many requests at once.
